@@ -25,6 +25,7 @@ protected:
 	node *a = nullptr;
 	endpoint_ptr to;
 	std::unique_ptr<helper> h;
+	unsigned seed = 100;
 
 	// A helper that has answered, so that a connection exists.
 	void meet()
@@ -35,22 +36,35 @@ protected:
 		h = std::make_unique<helper>(t, where);
 		ASSERT_TRUE(answered());
 	}
-	// True if one of a few messages came back.
+	// True if one of a few messages came back. Before it an echo may come of what the peer took
+	// while it was stopped.
 	bool answered()
 	{
-		for (unsigned i = 0; i < 20; i++) {
+		const unsigned first = seed;
+		while (seed - first < 20) {
 			piece &out = w.memory(64), &in = w.memory(65536);
-			out.fill(i);
+			out.fill(seed++);
 			EXPECT_EQ(a->receive(in), 0);
 			EXPECT_EQ(a->send(out, 64, to, clock::now() + 10s), 0);
 			if (!w.ended(*a, out))
 				return false;
-			if (a->record.of(*out.buffer)[0].status == 0)
-				return w.ended(*a, in) && in.copy(0, 64) == patterned(i, 64);
+			if (a->record.of(*out.buffer)[0].status == 0) {
+				if (!w.ended(*a, in))
+					return false;
+				for (unsigned i = first; i < seed; i++)
+					if (in.copy(0, 64) == patterned(i, 64))
+						return true;
+				continue;
+			}
 			EXPECT_TRUE(a->tm.del(*in.buffer));
 			EXPECT_TRUE(w.ended(*a, in));
 		}
 		return false;
+	}
+	// The module takes its messages and gives its bytes; but only the process itself fetches.
+	bool works_frozen(queue_type q) const
+	{
+		return t.works_frozen && q != queue_type::active_bulk_send;
 	}
 	// The time begins when the memory is ready, which may take long on a busy machine.
 	piece &begin(queue_type q, std::chrono::milliseconds within = 0ms)
@@ -85,7 +99,9 @@ TEST_P(stopped, peer_is_no_reason_to_be_late)
 	for (queue_type q : with_data) {
 		piece &p = begin(q, 300ms);
 		ASSERT_TRUE(w.ended(*a, p)) << name(q);
-		EXPECT_EQ(a->record.of(*p.buffer)[0].status, -ETIMEDOUT) << name(q);
+		const int status = a->record.of(*p.buffer)[0].status;
+		EXPECT_TRUE(status == -ETIMEDOUT || (!status && works_frozen(q)))
+			<< name(q) << ": " << status;
 		if (q == queue_type::active_bulk_recv)
 			into = &p;
 	}
@@ -114,7 +130,9 @@ TEST_P(stopped, peer_keeps_nobody_from_stopping)
 		// With synchronous delivery a state may be told before the events of buffers.
 		ASSERT_TRUE(w.ended(*a, *p));
 		ASSERT_EQ(a->record.finals(*p->buffer), 1u);
-		EXPECT_EQ(a->record.of(*p->buffer)[0].status, -ECANCELED);
+		const happened end = a->record.of(*p->buffer)[0];
+		EXPECT_TRUE(end.status == -ECANCELED || (!end.status && works_frozen(end.queue)))
+			<< name(end.queue) << ": " << end.status;
 	}
 	const auto is = all[1]->copy(0, helper::bulk);
 	w.remove(*a);

@@ -3,15 +3,15 @@
 # devices, and coopnet between rxe0, rxe1 and soft RoCE v2 in user space. On rxe0 and rxe1 the
 # kernel's transport (/dev/coop-net) and ud speak with each other.
 #
-#: programs coopnet ip rdma
+#: programs coopnet ip rdma tc
 #: optional net_conformance conformance-peer
-#: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe ib_uverbs rdma_ucm veth bridge
+#: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe ib_uverbs rdma_ucm veth bridge sch_netem
 #: files $KO/coopfs.ko
 #: memory 1536
 #: deadline 1800
 #: short ud_between_devices kernel_asks_ud
 #: long fabric_between_devices ud_bulk ud_asks_kernel kernel_machines kernel_buffers kernel_messages kernel_bulk kernel_faults
-#: long kernel_reusable ud_reusable
+#: long kernel_reusable ud_reusable every_group kernel_bad_wire
 
 setup()
 {
@@ -22,13 +22,20 @@ setup()
 	until_true 10 "the device is there" [ -c /dev/coop-net ]
 }
 
-# suite LABEL GROUPS: runs groups of the suite's tests on one transport
+export COOP_CONFORMANCE_DEVICE=rxe0 COOP_CONFORMANCE_IP=10.77.0.1
+
+# suite LABEL GROUPS: runs groups of the suite's tests on one transport, and prints why tests were skipped
 suite()
 {
 	set -- "$1" "$(echo "$2" | sed "s,\*,*/$1*,g")"
-	export COOP_CONFORMANCE_DEVICE=rxe0 COOP_CONFORMANCE_IP=10.77.0.1
+	export COOP_CONFORMANCE_PATIENCE="$patience"
+	ulimit -n 8192
 	# Print output at once, to show a test that hangs.
 	net_conformance --gtest_color=no --gtest_filter="$2" 2>&1 | tee /tmp/gtest.log
+	grep -A1 ': Skipped$' /tmp/gtest.log | grep -v -e ': Skipped$' -e '^--$' | sort | uniq -c |
+		while read -r _times _why; do
+			say "note $1: $_times skipped: $_why"
+		done
 	! grep -q FAILED /tmp/gtest.log ||
 		die "$(grep -m1 -A1 Failure /tmp/gtest.log | tr '\n' ' ')"
 	grep -q 'PASSED.* [1-9]' /tmp/gtest.log || die "the suite did not end"
@@ -69,6 +76,7 @@ after_failure()
 		(until_true 30 "$_j has ended" test -s "/tmp/$_j.status")
 		rm -f "/tmp/$_j.job"
 	done
+	good_wire
 	[ -e /sys/class/infiniband/rxe0 ] || rxe rxe0 va
 	[ -e /sys/class/infiniband/rxe1 ] || rxe rxe1 vb
 } 2>&1
@@ -127,6 +135,25 @@ test_soft_asks_device()
 	in=soft
 	ask $ud -o udp_port=4791 10.77.0.1
 	served
+}
+
+# In every pairing, while the wire loses, duplicates and reorders what both directions carry.
+test_kernel_bad_wire()
+{
+	for _d in va vb; do
+		tc qdisc add dev $_d root netem limit 100000 delay 2ms 2ms loss 2% duplicate 1%
+	done
+	test_kernel_between_devices
+	test_kernel_asks_ud
+	test_ud_asks_kernel
+	good_wire
+}
+
+good_wire()
+{
+	for _d in va vb; do
+		tc qdisc del dev $_d root 2>/dev/null || true
+	done
 }
 
 # A machine's address is not that of its device, so only the port's address changes.
@@ -200,17 +227,43 @@ test_ud_own_device_lost()
 test_fabric_machines() { suite fabric_verbs 'on/machines*'; }
 test_fabric_buffers() { suite fabric_verbs 'on/buffers*:on/pools*'; }
 test_fabric_messages() { suite fabric_verbs 'on/messages*:on/endpoints*:on/synchronous*'; }
+test_fabric_priority() { suite fabric_verbs 'on/message_priority*'; }
 test_fabric_bulk() { suite fabric_verbs 'on/bulk*'; }
+test_fabric_reusable() { suite fabric_verbs 'on/reusable*'; }
 test_fabric_faults() { suite fabric_verbs 'on/fault*'; }
+test_fabric_stopped() { suite fabric_verbs 'on/stopped*'; }
 test_ud_machines() { suite ud_verbs 'on/machines*'; }
 test_ud_buffers() { suite ud_verbs 'on/buffers*:on/pools*'; }
 test_ud_messages() { suite ud_verbs 'on/messages*:on/endpoints*:on/synchronous*'; }
+test_ud_priority() { suite ud_verbs 'on/message_priority*'; }
 test_ud_bulk() { suite ud_verbs 'on/bulk*'; }
 test_ud_reusable() { suite ud_verbs 'on/reusable*'; }
 test_ud_faults() { suite ud_verbs 'on/fault*'; }
+test_ud_stopped() { suite ud_verbs 'on/stopped*'; }
 test_kernel_machines() { suite kernel 'on/machines*'; }
 test_kernel_buffers() { suite kernel 'on/buffers*:on/pools*'; }
 test_kernel_messages() { suite kernel 'on/messages*:on/endpoints*:on/synchronous*'; }
+test_kernel_priority() { suite kernel 'on/message_priority*'; }
 test_kernel_bulk() { suite kernel 'on/bulk*'; }
 test_kernel_reusable() { suite kernel 'on/reusable*'; }
 test_kernel_faults() { suite kernel 'on/fault*'; }
+test_kernel_stopped() { suite kernel 'on/stopped*'; }
+
+# Each group of the suite is in a test of each transport above.
+test_every_group()
+{
+	net_conformance --gtest_list_tests | sed -n 's,^\(on/.*\)\.$,\1,p' >/tmp/groups
+	grep -q on/machines /tmp/groups || die "the suite lists no groups"
+	set -f
+	for _label in fabric_verbs ud_verbs kernel; do
+		sed -n "s/^test_.*{ suite $_label '\(.*\)'; }$/\1/p" /lab/topic.sh | tr ':' '\n' >/tmp/globs
+		while read -r _group; do
+			_in=
+			while read -r _glob; do
+				# shellcheck disable=SC2254 # a pattern
+				case $_group in $_glob) _in=1 ;; esac
+			done </tmp/globs
+			[ "$_in" ] || die "no test of $_label runs $_group"
+		done </tmp/groups
+	done
+}
