@@ -27,10 +27,10 @@ using namespace std::chrono_literals;
 class enemy
 {
 public:
-	explicit enemy(std::uint64_t seed) : random_(seed)
+	enemy(std::uint64_t seed, const std::string &from) : random_(seed), from_(from)
 	{
 		coop::ud::soft_roce_options o;
-		o.ip = own_ip(7);
+		o.ip = from;
 		o.port = 0;
 		o.any_memory = true;
 		ep_ = coop::ud::make_soft_roce(o);
@@ -39,7 +39,7 @@ public:
 	bool find(const net::address &a)
 	{
 		in_addr own;
-		::inet_pton(AF_INET, own_ip(7).c_str(), &own);
+		::inet_pton(AF_INET, from_.c_str(), &own);
 		ud::resolver r({}, {ntohl(own.s_addr), 5});
 		const auto begin = clock::now();
 		r.ask(0, ud::identity::of(a), 1);
@@ -143,6 +143,7 @@ private:
 	}
 
 	std::mt19937_64 random_;
+	const std::string from_;
 	std::unique_ptr<coop::ud::endpoint> ep_;
 	std::uint32_t qp_;
 	coop_chan_peer_addr to_{};
@@ -150,9 +151,9 @@ private:
 
 } // namespace
 
-bool attack_ud(const net::address &a, std::uint64_t seed)
+bool attack_ud(const net::address &a, std::uint64_t seed, const std::string &from)
 {
-	enemy e(seed);
+	enemy e(seed, from);
 	if (!e.find(a))
 		return false;
 	for (int i = 0; i < 64; i++)

@@ -7,6 +7,7 @@
 namespace conformance
 {
 
-bool attack_ud(const net::address &, std::uint64_t seed);
+/// from: the enemy's own IP address.
+bool attack_ud(const net::address &, std::uint64_t seed, const std::string &from);
 
 } // namespace conformance

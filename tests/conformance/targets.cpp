@@ -71,7 +71,9 @@ target ud(const std::string &label, parameters options)
 	t.tires = true;
 #ifdef COOP_NET_UD
 	t.mute = mute_ud;
-	t.attack = attack_ud;
+	t.attack = [](const net::address &a, std::uint64_t seed) {
+		return attack_ud(a, seed, own_ip(7));
+	};
 #endif
 	return t;
 }
@@ -179,8 +181,10 @@ target fabric_inet(const std::string &label, parameters options)
 }
 
 // An RDMA device and its IP address, by programs and by the kernel, in the lab of emulated
-// machines. The environment selects it, and the suite then tests nothing else.
-std::vector<target> of_device(const std::string &device, const std::string &ip)
+// machines. The environment selects it, and the suite then tests nothing else. The enemy, if there
+// is one, has soft RoCE at an address from where packets reach the device over a wire.
+std::vector<target> of_device(const std::string &device, const std::string &ip,
+			      const std::string &enemy)
 {
 	std::vector<target> all = {
 		fabric("fabric_verbs", {{"provider", "verbs"}}),
@@ -195,12 +199,18 @@ std::vector<target> of_device(const std::string &device, const std::string &ip)
 		t.any = lnet(ip, "o2ib0", 32, "*");
 		t.foreign = lnet("192.0.2.1", "o2ib0", 31, "0");
 		t.attack = nullptr;
-		t.unattacked = "the enemy comes from loopback, not over a device";
+		t.unattacked = "there is no enemy on the device's network";
 	}
 	for (target &t : std::span(all).subspan(1)) {
 		t.stall = {}; // its wire is a real one
 		t.wire = nullptr;
 		t.collateral = -EHOSTDOWN; // an emulated device may not serve all of them in time
+#ifdef COOP_NET_UD
+		if (!enemy.empty())
+			t.attack = [enemy](const net::address &a, std::uint64_t seed) {
+				return attack_ud(a, seed, enemy);
+			};
+#endif
 	}
 	all.front().mute = nullptr; // a device's ports are not sockets' ports
 	all.front().come_again = 0; // it would take too long in the lab
@@ -211,8 +221,9 @@ std::vector<target> make()
 {
 	const char *device = std::getenv("COOP_CONFORMANCE_DEVICE");
 	const char *ip = std::getenv("COOP_CONFORMANCE_IP");
+	const char *enemy = std::getenv("COOP_CONFORMANCE_ENEMY");
 	if (device && ip)
-		return of_device(device, ip);
+		return of_device(device, ip, enemy ? enemy : "");
 	std::vector<target> all = {
 		mem("mem", {}),
 		mem("mem_in_order", {{"places", "0"}}),

@@ -22,7 +22,8 @@ setup()
 	until_true 10 "the device is there" [ -c /dev/coop-net ]
 }
 
-export COOP_CONFORMANCE_DEVICE=rxe0 COOP_CONFORMANCE_IP=10.77.0.1
+# The enemy's packets come over the wire: the device's own port does not see what the loopback carries.
+export COOP_CONFORMANCE_DEVICE=rxe0 COOP_CONFORMANCE_IP=10.77.0.1 COOP_CONFORMANCE_ENEMY=10.77.0.2
 
 # suite LABEL GROUPS: runs groups of the suite's tests on one transport, and prints why tests were skipped
 suite()
