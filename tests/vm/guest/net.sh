@@ -11,7 +11,7 @@
 #: deadline 1800
 #: short ud_between_devices kernel_asks_ud
 #: long fabric_between_devices ud_bulk ud_asks_kernel kernel_machines kernel_buffers kernel_messages kernel_bulk kernel_faults
-#: long kernel_reusable ud_reusable every_group kernel_bad_wire
+#: long kernel_reusable kernel_stopped ud_reusable every_group kernel_bad_wire
 
 setup()
 {
