@@ -4,8 +4,6 @@
 // The port of a listener is a TCP port, too, as with iWARP. A connection carries the same messages
 // as a UNIX socket does, and tells which addresses the two queue pairs are linked by. Like the rest
 // of the back end for other hosts it asks for no proof: see NTRDMA.md.
-#include "userland/ntrdma/cm/far.hpp"
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -23,55 +21,11 @@ namespace coop::ntrdma::cm
 namespace
 {
 
-constexpr std::uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 constexpr auto again_after = std::chrono::milliseconds{50};
 constexpr auto speaks_within = std::chrono::seconds{5};
 constexpr std::ptrdiff_t silent_most = 256; // callers that have not said what they want
 
 } // namespace
-
-ip_address ip_of(const sockaddr *a)
-{
-	ip_address ip{};
-	if (a->sa_family == AF_INET6) {
-		std::memcpy(ip.data(), &reinterpret_cast<const sockaddr_in6 *>(a)->sin6_addr, 16);
-	} else {
-		std::memcpy(ip.data(), mapped, sizeof(mapped));
-		std::memcpy(ip.data() + 12, &reinterpret_cast<const sockaddr_in *>(a)->sin_addr, 4);
-	}
-	return ip;
-}
-
-sockaddr_storage address_of(const ip_address &ip, std::uint16_t port)
-{
-	sockaddr_storage a{};
-	if (!std::memcmp(ip.data(), mapped, sizeof(mapped))) {
-		auto *in = reinterpret_cast<sockaddr_in *>(&a);
-		in->sin_family = AF_INET;
-		in->sin_port = htons(port);
-		std::memcpy(&in->sin_addr, ip.data() + 12, 4);
-	} else {
-		auto *in = reinterpret_cast<sockaddr_in6 *>(&a);
-		in->sin6_family = AF_INET6;
-		in->sin6_port = htons(port);
-		std::memcpy(&in->sin6_addr, ip.data(), 16);
-	}
-	return a;
-}
-
-bool is_loopback(const sockaddr *a)
-{
-	ip_address ip = ip_of(a);
-	return a->sa_family == AF_INET6
-		       ? IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6 *>(a)->sin6_addr)
-		       : ip[12] == 127;
-}
-
-bool is_link_local(const sockaddr *a)
-{
-	return a->sa_family == AF_INET6 &&
-	       IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6 *>(a)->sin6_addr);
-}
 
 int source_of(const sockaddr *to, sockaddr_storage *own)
 {
@@ -85,14 +39,6 @@ int source_of(const sockaddr *to, sockaddr_storage *own)
 	return 0;
 }
 
-ip_address own_ip(int socket)
-{
-	sockaddr_storage own{};
-	socklen_t size = sizeof(own);
-	getsockname(socket, reinterpret_cast<sockaddr *>(&own), &size);
-	return ip_of(reinterpret_cast<sockaddr *>(&own));
-}
-
 int gid_index(ibv_context *c, const ip_address &ip)
 {
 	ibv_gid gid;
@@ -101,8 +47,6 @@ int gid_index(ibv_context *c, const ip_address &ip)
 			return i;
 	return -1;
 }
-
-// ---- the manager's part ----------------------------------------------------------
 
 backend manager::reaches()
 {

@@ -23,7 +23,7 @@
 
 #include <rdma/rdma_cma.h>
 
-#include "userland/ntrdma/cm/far.hpp"
+#include "userland/ntrdma/cm/far_address.hpp"
 #include "userland/ntrdma/cm/message.hpp"
 
 namespace coop::ntrdma::cm
@@ -145,6 +145,10 @@ std::uint16_t port_of(const sockaddr *); // host byte order
 void set_port(sockaddr *, std::uint16_t);
 bool is_any(const sockaddr *);
 socklen_t length_of(const sockaddr *);
+/// The address from which this host sends to another, port 0. 0 or -errno.
+int source_of(const sockaddr *to, sockaddr_storage *own);
+/// The device's GID that is this address; -1 if it has none.
+int gid_index(ibv_context *, const ip_address &);
 void copy_address(sockaddr_storage *to, const sockaddr *from);
 /// True if the address is one of this machine.
 bool is_own(const sockaddr *);

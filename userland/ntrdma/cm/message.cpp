@@ -7,7 +7,7 @@
 
 #include <netinet/in.h>
 
-#include "userland/ntrdma/cm/far.hpp"
+#include "userland/ntrdma/cm/far_address.hpp"
 #include "userland/ntrdma/stream/frame.hpp"
 
 namespace coop::ntrdma::cm

@@ -25,9 +25,9 @@
 #include <sched.h>
 
 #include "userland/ntrdma/core/queue_pair.hpp"
-#include "userland/ntrdma/node/backend.hpp"
 #include "userland/ntrdma/node/far_greeting.hpp"
 #include "userland/ntrdma/node/lock.hpp"
+#include "userland/ntrdma/stream/backend.hpp"
 #include "userland/ntrdma/stream/sockets.hpp"
 #include "userland/ntrdma/stream/stream.hpp"
 #include "userland/ntrdma/window/greeting.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // backend.cpp - see backend.hpp.
-#include "userland/ntrdma/node/backend.hpp"
+#include "userland/ntrdma/stream/backend.hpp"
 
 #include <cerrno>
 #include <cstdlib>
