@@ -155,6 +155,22 @@ static u32 post_chain(struct coop_rnic *r, struct coop_ctrl *c, bool *whole)
 	return c->n_chain;
 }
 
+/*
+ * The signalled send of a chain may be missing, and those before it that were sent complete without
+ * a word. As in ib_drain_sq(): what is posted to a queue pair in ERR is flushed, behind all others,
+ * and stands for them. It refers to a buffer that is not read.
+ */
+static void post_end(struct coop_rnic *r, struct coop_ctrl *c)
+{
+	struct ib_ud_wr wr = c->wr[0];
+
+	wr.wr.next = NULL;
+	wr.wr.wr_id = coop_wr_id(&c->qp, c->tail - 1);
+	wr.wr.send_flags = IB_SEND_SIGNALED;
+	if (c->qp.ib)
+		(void)ib_post_send(c->qp.ib, &wr.wr, NULL); /* else its deadline ends it */
+}
+
 static void flush(struct coop_rnic *r, struct coop_ctrl *c, u64 now)
 {
 	const u32 all = c->n_chain, before = in_flight(c);
@@ -174,9 +190,10 @@ static void flush(struct coop_rnic *r, struct coop_ctrl *c, u64 now)
 		coop_rnic_await(r, &c->qp, now + COOP_SENT_US);
 	coop_count(r->node->stats, COOP_C_SEND_POSTED, n);
 	coop_count(r->node->stats, COOP_C_PEER_TX_BYTES, bytes);
-	/* The signalled one may be missing: its completion would stand for the rest. */
-	if (!whole)
+	if (!whole) {
 		stop(r, c, now);
+		post_end(r, c);
+	}
 }
 
 void coop_ctrl_flush(struct coop_rnic *r, u64 now)
