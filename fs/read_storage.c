@@ -107,9 +107,7 @@ static void fill_redirected(struct work_struct *work)
 	f->n_pages = fill->n;
 	f->want = GENMASK_ULL(fill->n - 1, 0);
 	memcpy(f->pages, w->fetch.pages + fill->first, fill->n * sizeof(f->pages[0]));
-	f->n_openers = 0;
 	f->level = COOP_LEVEL_REDIRECTED;
-	f->load = false;
 	f->relay = true;
 	f->budget_us = w->mount->opt.wait_timeout_ms * USEC_PER_MSEC;
 	f->done = fill_fetched;
@@ -125,7 +123,7 @@ static void fill_redirect(struct coop_fill *fill, const struct coop_st_body *res
 
 	BUILD_BUG_ON(COOP_PARENTS < COOP_ST_HOLDERS_MAX);
 	coop_count(&w->mount->stats, COOP_C_REDIRECTED_PAGES, fill->n);
-	memset(fill->fetch.parents, 0, sizeof(fill->fetch.parents));
+	memset(&fill->fetch, 0, sizeof(fill->fetch)); /* unused, and not set, until here */
 	memcpy(fill->fetch.parents, res->nodes, n * sizeof(res->nodes[0]));
 	trace_coopfs_redirect(w, fill->first, fill->n, fill->fetch.parents);
 	/* Before the nodes are asked: a load that waits for one at storage is not one itself. */
