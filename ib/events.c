@@ -40,9 +40,16 @@ static bool same_address(const struct coop_port *a, const struct coop_port *b)
 static void follow(struct coop_node *node, const struct coop_port *port, bool up)
 {
 	struct coop_rnic *r = node->rnic;
-	bool paths = atomic_xchg(&node->paths_changed, 0);
+	bool paths;
 
 	mutex_lock(&node->lock);
+	/* Stopped, or without its queue pair since must_leave() looked: the next refresh sees it.
+	 */
+	if (r->closing || (node->cfg.lines && !r->data.qp.ib)) {
+		mutex_unlock(&node->lock);
+		return;
+	}
+	paths = atomic_xchg(&node->paths_changed, 0);
 	paths |= up != node->up || (up && !same_address(&r->port, port));
 	node->up = up;
 	if (up) {

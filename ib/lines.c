@@ -143,6 +143,7 @@ void coop_lines_stop(struct coop_node *node)
 		coop_rnic_silence(r, now);
 		coop_pump_drain(node, now);
 		WARN_ON_ONCE(!list_empty(&node->fetches) || r->n_serving);
+		wake_up(&node->idle); /* a detach that waits for them */
 	}
 	coop_lines_leave(node);
 }

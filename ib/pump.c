@@ -199,7 +199,9 @@ void coop_pump_arm(struct coop_node *node, u64 now)
 	lockdep_assert_held(&node->lock);
 	if (!node->rnic)
 		return;
-	when = min(coop_engine_deadline(node->engine), node->rnic->overdue_at);
+	when = coop_engine_deadline(node->engine);
+	if (!node->rnic->closing) /* else coop_rnic_overdue() does nothing about it */
+		when = min(when, node->rnic->overdue_at);
 	if (node->cfg.lines && !node->rnic->closing)
 		when = min(when, node->cfg.lines->deadline(node->host));
 	/* If the timer fires too early, the pump only sets it again. */
@@ -353,7 +355,7 @@ void coop_pump_completed(struct coop_node *node)
 		smp_mb(); /* pairs with those of coop_lines_sleep() and coop_lines_wake() */
 		if (READ_ONCE(node->helped)) {
 			node->cfg.lines->rouse(node->host);
-			if (!hrtimer_active(&node->help))
+			if (!hrtimer_is_queued(&node->help))
 				hrtimer_start(&node->help, ns_to_ktime(HELP_US * NSEC_PER_USEC),
 					      HRTIMER_MODE_REL_SOFT);
 			return;
@@ -365,13 +367,16 @@ void coop_pump_completed(struct coop_node *node)
 enum hrtimer_restart coop_pump_unhelped(struct hrtimer *timer)
 {
 	struct coop_node *node = container_of(timer, struct coop_node, help);
-	const ktime_t until = ktime_add_us(READ_ONCE(node->due_at), HELP_US);
+	ktime_t until;
 
+	smp_mb(); /* who saw the timer queued has set 'due' before */
 	if (!atomic_read(&node->due))
 		return HRTIMER_NORESTART;
+	until = ktime_add_us(READ_ONCE(node->due_at), HELP_US);
 	if (ktime_before(ktime_get(), until)) {
-		hrtimer_set_expires(timer, until);
-		return HRTIMER_RESTART;
+		hrtimer_start(timer, until,
+			      HRTIMER_MODE_ABS_SOFT); /* completions may start it, too */
+		return HRTIMER_NORESTART;
 	}
 	WRITE_ONCE(node->helped, false);
 	coop_node_kick(node);
