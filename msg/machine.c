@@ -267,7 +267,7 @@ static void machine_rouse(void *host)
 {
 	struct coop_machine *m = host;
 
-	wake_up_interruptible_poll(&m->wait, EPOLLIN | EPOLLRDNORM);
+	wake_up_interruptible(&m->wait);
 }
 
 static void machine_moved(void *host, u64 now)

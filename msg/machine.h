@@ -80,8 +80,13 @@ struct coop_peer {
 	u8 tell;   /* bits by event code, to be told */
 	u8 why;
 	int err;
-	u64 cookie, sender;    /* 0: not admitted */
-	u64 stranger;          /* tag of a message that was refused */
+	u64 cookie, sender; /* 0: not admitted */
+	u64 stranger;       /* tag of a message that was refused */
+	u8 refusals;        /* of its messages, before the process can have admitted it */
+	bool announced;     /* STRANGER was told, as event number told_at */
+	u32 told_at;
+	u64 refused_at,
+		known_at; /* the last refusal; when the process had taken STRANGER. 0: not yet */
 	struct list_head link; /* machine->news; free ones: machine->free_peers */
 };
 
@@ -194,6 +199,8 @@ s64 coop_peer_open(struct coop_machine *m, const struct coop_net_peer *what, u64
 int coop_peer_admit(struct coop_machine *m, const struct coop_net_peer *what);
 int coop_peer_close(struct coop_machine *m, u32 id, u64 now);
 int coop_peer_info(struct coop_machine *m, struct coop_net_peer *what);
+/* True if the process has taken a STRANGER event of the peer. */
+bool coop_peer_known(const struct coop_machine *m, const struct coop_peer *p);
 /* Something is to be told about a peer: PEER_NEW, _DEAD, _RESTARTED, STRANGER. */
 void coop_peer_news(struct coop_machine *m, struct coop_peer *p, u8 code);
 /* Tells it, as far as there is room. False: some waits. */

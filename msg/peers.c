@@ -211,8 +211,17 @@ static void tell(struct coop_machine *m, struct coop_peer *p, u8 code)
 		ev.status = code == COOP_NET_PEER_DEAD ? p->err : 0;
 	}
 	p->tell &= ~BIT_OF(code);
+	if (code == COOP_NET_STRANGER && !p->announced) {
+		p->announced = true;
+		p->told_at = m->rings.event_tail;
+	}
 	coop_rings_reserve(&m->rings);
 	coop_event(m, &ev);
+}
+
+bool coop_peer_known(const struct coop_machine *m, const struct coop_peer *p)
+{
+	return p->announced && (s32)(READ_ONCE(m->rings.shared->event_head) - p->told_at) > 0;
 }
 
 bool coop_peers_tell(struct coop_machine *m)

@@ -9,12 +9,22 @@
  *
  * A message is refused, so that its sender tries again, if there is no buffer, if
  * the ring has no room for the event, or if its sender is not admitted.
+ *
+ * Whether it is admitted is for the process to say, and a busy one says it late. A
+ * message fails after a number of refusals, so few come before the process knows and
+ * has had time to admit the peer. What arrives besides counts as lost: its sender
+ * repeats it, as it would if the process served the queue pair by itself.
  */
 #include <linux/slab.h>
 
 #include "msg/machine.h"
 
 #define SENDER_MASK ((1ULL << 56) - 1)
+
+#define EARLY_REFUSALS 5 /* fewer than CHAN_RNR_TRIES */
+#define REFUSAL_US     1000
+#define ADMIT_US       2000000 /* from when the process knows of the peer */
+#define IGNORE         -1      /* beside enum coop_chan_refusal */
 
 int coop_receive_create(struct coop_machine *m)
 {
@@ -143,8 +153,26 @@ static void abandon(struct coop_machine *m, struct coop_task *t, const struct co
 
 /* ---- messages ------------------------------------------------------------------- */
 
-/* Whether to take a message: 0, or the reason to refuse it, and where it goes. */
-static int judge(struct coop_machine *m, const struct coop_chan_in *in, struct coop_task **to)
+/* A message of a peer that is not admitted: the reason to refuse it, or IGNORE. */
+static int stranger(struct coop_machine *m, struct coop_peer *p, u64 tag, u64 now)
+{
+	if (!p->known_at && p->refusals && coop_peer_known(m, p))
+		p->known_at = now;
+	if (!p->known_at || now - p->known_at < ADMIT_US) {
+		if (p->refusals == EARLY_REFUSALS ||
+		    (p->refusals && now - p->refused_at < REFUSAL_US))
+			return IGNORE;
+		p->refusals++;
+	}
+	p->refused_at = now;
+	p->stranger = tag;
+	coop_peer_news(m, p, COOP_NET_STRANGER);
+	return COOP_CHAN_NO_BUFFER;
+}
+
+/* Whether to take a message: 0, or the reason to refuse it, and where it goes; IGNORE. */
+static int judge(struct coop_machine *m, const struct coop_chan_in *in, struct coop_task **to,
+		 u64 now)
 {
 	struct coop_peer *p = coop_peer_of(m, in->peer);
 	const bool text = in->tag >> 56 == COOP_NET_KIND_TEXT;
@@ -152,11 +180,8 @@ static int judge(struct coop_machine *m, const struct coop_chan_in *in, struct c
 	*to = NULL;
 	if (!p)
 		return COOP_CHAN_NO_BUFFER;
-	if (!p->cookie) {
-		p->stranger = in->tag;
-		coop_peer_news(m, p, COOP_NET_STRANGER);
-		return COOP_CHAN_NO_BUFFER;
-	}
+	if (!p->cookie)
+		return stranger(m, p, in->tag, now);
 	if ((in->tag & SENDER_MASK) != p->sender || (text && in->length != COOP_NET_TEXT))
 		return COOP_CHAN_NO_LISTENER;
 	if (m->free_arrival == COOP_NONE || coop_rings_room(&m->rings) <= 0)
@@ -167,12 +192,15 @@ static int judge(struct coop_machine *m, const struct coop_chan_in *in, struct c
 static bool accept(struct coop_machine *m, struct coop_chan_in *in, u64 now)
 {
 	struct coop_task *t;
-	const int refusal = judge(m, in, &t);
+	const int refusal = judge(m, in, &t, now);
 	u32 index;
 
 	if (refusal) {
 		m->figures.refused++;
-		coop_chan_refuse(m->chan, refusal, now);
+		if (refusal == IGNORE)
+			coop_chan_ignore(m->chan);
+		else
+			coop_chan_refuse(m->chan, refusal, now);
 		return false;
 	}
 	coop_rings_reserve(&m->rings);

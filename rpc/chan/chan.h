@@ -280,6 +280,8 @@ enum coop_chan_verdict coop_chan_rx(struct coop_chan *c, const struct coop_chan_
  */
 void coop_chan_place(struct coop_chan *c, u64 cookie, u64 now, struct coop_chan_in *in);
 void coop_chan_refuse(struct coop_chan *c, enum coop_chan_refusal why, u64 now);
+/* Or: the datagram counts as lost. The sender repeats it later, and its tries count no refusal. */
+void coop_chan_ignore(struct coop_chan *c);
 /*
  * Takes back the place of a half-received message: no further COPY names it, EV_ABORTED follows,
  * and the sender's EV_SENT has -ENOBUFS. -ENOENT: the message is complete or over.

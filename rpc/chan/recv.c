@@ -216,6 +216,12 @@ void coop_chan_refuse(struct coop_chan *c, enum coop_chan_refusal why, u64 now)
 	not_ready(c, &c->peer[c->ask_peer], (u16)why);
 }
 
+void coop_chan_ignore(struct coop_chan *c)
+{
+	(void)WARN_ON_ONCE(!c->asked);
+	c->asked = false;
+}
+
 int coop_chan_give_up(struct coop_chan *c, u32 receive, u64 now)
 {
 	struct coop_recv *r = &c->recv[receive < c->cfg.max_receives ? receive : 0];

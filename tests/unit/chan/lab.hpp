@@ -83,7 +83,8 @@ struct lab_node {
 	std::map<u64, std::string> placed;  // of receives, by cookie
 	std::vector<coop_chan_ev> events;
 	u64 next_cookie = 1;
-	u32 refuse = 0;    // enum coop_chan_refusal; 0: place
+	u32 refuse = 0; // enum coop_chan_refusal; 0: place
+	bool ignore = false;
 	u32 asked = 0;     // number of PLACE verdicts
 	u32 receive = 0;   // id of the last placed receive
 	bool keep = false; // the network keeps datagrams: the test calls tx_done
@@ -221,7 +222,9 @@ public:
 		coop_chan_verdict v = first;
 		if (v == COOP_CHAN_PLACE) {
 			++n.asked;
-			if (n.refuse) {
+			if (n.ignore) {
+				coop_chan_ignore(n.e);
+			} else if (n.refuse) {
 				coop_chan_refuse(n.e, static_cast<coop_chan_refusal>(n.refuse),
 						 now);
 			} else {

@@ -123,6 +123,23 @@ TEST(chan_refusal, others_go_on_while_one_waits)
 	EXPECT_EQ(lab.b().count(COOP_CHAN_EV_DELIVERED), 2u);
 }
 
+TEST(chan_refusal, what_is_ignored_is_repeated_and_uses_no_try)
+{
+	coop_chan_cfg cfg = lab_cfg(0);
+	cfg.rnr_tries = 2;
+	chan_lab lab(cfg);
+	lab.greet();
+	lab.b().ignore = true;
+	lab.send(0, 1, big);
+	lab.run(1000000);
+	EXPECT_EQ(lab.a().count(COOP_CHAN_EV_SENT), 0u);
+	EXPECT_GT(lab.b().asked, 2u);
+	lab.b().ignore = false;
+	lab.run(2000000);
+	EXPECT_EQ(ended(lab.a()), 0);
+	EXPECT_EQ(lab.b().count(COOP_CHAN_EV_DELIVERED), 1u);
+}
+
 TEST(chan_refusal, never_ready_ends_with_enobufs)
 {
 	coop_chan_cfg cfg = lab_cfg(0);

@@ -9,7 +9,7 @@
 #: deadline 2400
 #: short text messages bulk states operations fork fuzz
 #: long ranges bounds revoked
-#: long refused_bulk setup buffers memlock strangers indices nothing_lost waits awake close exec killed removal
+#: long refused_bulk setup buffers memlock strangers late_admission indices nothing_lost waits awake close exec killed removal
 #: long unload fuzz_long
 
 setup()
@@ -64,6 +64,7 @@ test_memlock() { area memlock; }
 test_quota() { area quota; }
 test_peers() { area peers; }
 test_strangers() { area strangers; }
+test_late_admission() { area late_admission; }
 test_operations() { area operations; }
 
 test_indices() { area indices; }

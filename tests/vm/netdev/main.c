@@ -43,6 +43,7 @@ static const struct {
 	{"quota", quota_area},
 	{"peers", peers_area},
 	{"strangers", strangers_area},
+	{"late_admission", late_admission_area},
 	{"operations", operations_area},
 	{"indices", indices_area},
 	{"nothing_lost", nothing_lost_area},
