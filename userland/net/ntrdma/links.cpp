@@ -279,8 +279,8 @@ rdma::unique_fd machine::make_bell(const link &l)
 	epoll_event e{};
 	e.events = EPOLLIN | EPOLLET;
 	e.data.u64 = rings | l.index;
-	if (fd)
-		::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd.get(), &e);
+	if (fd && ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd.get(), &e))
+		fd = rdma::unique_fd();
 	return fd;
 }
 

@@ -322,8 +322,10 @@ std::uint32_t bulk::open(spi::token t, std::uint64_t key, const asker &by, const
 		return none;
 	if (o.peer != spi::no_peer &&
 	    (!(peers_[o.peer].who == by.who) ||
-	     !(rail ? rails_->believable(o.peer, rail, from) : peers_.believable(o.peer, from))))
+	     !(rail ? rails_->believable(o.peer, rail, from) : peers_.believable(o.peer, from)))) {
+		want_rails(index, now_us(sink_)); // it may be there, and not be proven yet
 		return none;
+	}
 	if (by.shift && (!o.reusable || !passive || by.shift >= page_bytes || by.shift >= o.length))
 		return none;
 	o.serving++;

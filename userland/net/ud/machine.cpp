@@ -239,11 +239,10 @@ void machine::received(rail &r, std::uint32_t channel, std::span<const std::byte
 
 bool machine::accept(coop_chan_in &in, const coop_addr &from, std::uint64_t now)
 {
-	const bool known = in.peer_cookie != 0;
 	const std::uint32_t session = in.peer;
 	const bool copy = inbox_->accept(in, from, now);
 	coop_chan_peer_info info;
-	if (!known && rails_.size() > 1 && chan_.info(session, info) && info.cookie)
+	if (rails_.size() > 1 && chan_.info(session, info) && info.cookie)
 		peer_rails_->want(static_cast<spi::peer_number>(info.cookie - 1), now);
 	return copy;
 }

@@ -53,7 +53,7 @@ void peer_rails::want(spi::peer_number n, std::uint64_t now)
 		known_[n] = std::make_unique<known>();
 	known &k = *known_[n];
 	if (!k.listed) {
-		if (now < k.ask_at || at_[0]->crowded())
+		if (now < k.ask_at || at_[0]->busy())
 			return;
 		k.ask_at = not_again;
 		at_[0]->list(n, peers_[n].who, now);
@@ -100,8 +100,10 @@ void peer_rails::heard(unsigned rail, const resolver::result &r, std::uint64_t n
 		return;
 	}
 	one &o = k->rails[rail];
-	if (!r.status && r.instance != k->instance)
-		k->listed = false; // it has restarted
+	if (!r.status && r.instance != k->instance) { // it has restarted
+		k->listed = false;
+		k->ask_at = now;
+	}
 	if (r.status || !k->listed || !names_itself(r.where.command, o.ip)) {
 		o.ask_at = now + pause_after(o.failures++);
 		return;

@@ -81,6 +81,8 @@ public:
 	bool asking() const { return !questions_.empty(); }
 	/// Too many questions are open to ask about strangers.
 	bool crowded() const { return questions_.size() >= most_for_strangers; }
+	/// So many that one which can wait should: strangers need the rest.
+	bool busy() const { return questions_.size() >= most_for_strangers / 4; }
 
 	/// Reads what has arrived. @return whether there was anything.
 	bool progress(std::uint64_t now);

@@ -266,6 +266,7 @@ COOP_CM int rdma_connect(rdma_cm_id *id, rdma_conn_param *p)
 		i->responder_resources = p->responder_resources;
 		i->initiator_depth = p->initiator_depth;
 		i->at = stage::connecting;
+		i->replied = false;
 		i->request = manager::compose(i, kind::req, p, 0);
 		m.connect(i);
 	}

@@ -23,7 +23,7 @@ namespace
 
 constexpr auto again_after = std::chrono::milliseconds{50};
 constexpr auto speaks_within = std::chrono::seconds{5};
-constexpr std::ptrdiff_t silent_most = 256; // callers that have not said what they want
+constexpr std::size_t unknown_most = 256; // callers of a listener that its program has not seen
 
 } // namespace
 
@@ -91,9 +91,8 @@ void manager::accept_far(identifier *listener)
 	if (accept_tcp(listener->far_listener.get(), fd, r.to))
 		return;
 	r.own = own_ip(fd.get());
-	auto silent = std::count_if(all_.begin(), all_.end(),
-				    [](const identifier *i) { return i->listener && i->by_tcp; });
-	if (silent >= silent_most || !device() || gid_index(device(), r.own) < 0)
+	if (unknown_of(listener).size() >= unknown_most || !device() ||
+	    gid_index(device(), r.own) < 0)
 		return;
 	identifier *i = take_caller(listener, std::move(fd));
 	i->by_tcp = r;

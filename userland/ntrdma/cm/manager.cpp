@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -311,7 +312,7 @@ void manager::take(identifier *i, const message &m)
 		return fill(e);
 	}
 	case kind::rep: {
-		if (i->at != stage::connecting)
+		if (i->at != stage::connecting || std::exchange(i->replied, true))
 			return hung_up(i);
 		event *e = make(i, i->id.qp ? RDMA_CM_EVENT_ESTABLISHED
 					    : RDMA_CM_EVENT_CONNECT_RESPONSE);

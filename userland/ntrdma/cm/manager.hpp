@@ -68,7 +68,8 @@ struct identifier {
 	bool synchronous = false; // made without a channel: calls wait for their event
 	bool own_pd = false, own_cqs = false;
 	bool told_end = false;
-	message request{}; // of a client
+	bool replied = false; // a REP has come
+	message request{};    // of a client
 	/// While nobody listens yet, or a caller from another host is silent: when to give up.
 	std::chrono::steady_clock::time_point patience{};
 	std::chrono::steady_clock::time_point again{}; // of a call to another host
