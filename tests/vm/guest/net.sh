@@ -11,11 +11,11 @@
 #: deadline 1800
 #: short ud_between_devices kernel_asks_ud
 #: long fabric_between_devices ud_bulk ud_asks_kernel kernel_machines kernel_buffers kernel_messages kernel_bulk kernel_faults
-#: long kernel_reusable kernel_stopped ud_reusable every_group kernel_bad_wire
+#: long ud_rails ud_rail_lost kernel_reusable kernel_stopped ud_reusable every_group kernel_bad_wire
 
 setup()
 {
-	switch va 10.77.0.1 vb 10.77.0.2 soft/vc 10.77.0.3
+	switch va 10.77.0.1 vb 10.77.0.2 soft/vc 10.77.0.3 vd 10.77.0.4 ve 10.77.0.6
 	rxe rxe0 va
 	rxe rxe1 vb
 	insmod /lab/files/coopfs.ko
@@ -222,6 +222,54 @@ test_ud_own_device_lost()
 		says client '10.77.0.1.*RDMA device rxe0 has gone'
 		rxe rxe0 va
 		served
+	done
+}
+
+# Each side has two devices, and both carry data in both directions.
+test_ud_rails()
+{
+	rxe rxe2 vd
+	rxe rxe3 ve
+	serve_net $ud -o device=rxe1 -o rails=rxe3 10.77.0.2
+	ask $ud -o device=rxe0 -o rails=rxe2 --from 10.77.0.1 10.77.0.2
+	coopnet bulk $ud -o device=rxe0 -o rails=rxe2 --from 10.77.0.1 -n 40 --seconds 60 \
+		--timeout 60 --depth 2 -s 1m 10.77.0.2 | tee /tmp/rails
+	[ "$(grep -c '^rail .* [1-9][0-9.]* read in' /tmp/rails)" = 2 ] || die "a rail carried nothing"
+	served
+	[ "$(grep -c '^rail .* [1-9][0-9.]* read in' /tmp/serve.out)" = 2 ] ||
+		die "a rail of the server carried nothing"
+	rdma link delete rxe2
+	rdma link delete rxe3
+}
+
+# The devices of a rail are removed under traffic, those of the first as well: no transfer fails.
+test_ud_rail_lost()
+{
+	for _lost in rxe2 rxe0; do
+		[ -e /sys/class/infiniband/rxe2 ] || rxe rxe2 vd
+		[ -e /sys/class/infiniband/rxe3 ] || rxe rxe3 ve
+		serve_net $ud -o device=rxe1 -o rails=rxe3 10.77.0.2
+		for _d in rxe1 rxe3; do packets $_d >/tmp/before.$_d; done
+		job client coopnet bulk $ud -o device=rxe0 -o rails=rxe2 --from 10.77.0.1 -n 100000000 \
+			--seconds 20 --timeout 60 --depth 2 -s 1m 10.77.0.2 >/tmp/client.out
+		until_true 60 "both rails carry data" carried rxe1 rxe3
+		loses $_lost
+		job_ends 180 client
+		served
+		grep -q ' 0 failed,' /tmp/serve.out || die "$(cat /tmp/serve.out)"
+	done
+	rdma link delete rxe2
+	rdma link delete rxe3
+	[ -e /sys/class/infiniband/rxe0 ] || rxe rxe0 va
+}
+
+packets() { cat "/sys/class/infiniband/$1/ports/1/hw_counters/rcvd_pkts"; }
+
+# carried DEVICE...: each has received some hundred packets since /tmp/before.DEVICE was written
+carried()
+{
+	for _d in "$@"; do
+		[ "$(packets $_d)" -gt $(($(cat /tmp/before.$_d) + 500)) ] || return 1
 	done
 }
 

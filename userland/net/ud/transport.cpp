@@ -34,7 +34,7 @@ constexpr spi::parameter known[] = {
 	{"port", "1", "of the device (number)"},
 	{"gid_index", "", "of the device's port; none: the first RoCE v2 one of IPv4"},
 	{"sl", "0", "service level at the device (0 to 15)"},
-	{"rails", "", "soft RoCE: further rails, at most 3, by comma: IPv4 addresses of the host"},
+	{"rails", "", "further rails, at most 3, by comma: IPv4 addresses, or RDMA devices"},
 	{"udp_port", "",
 	 "soft RoCE: 4791 to speak with devices, for one machine an IP; none: its own",
 	 spi::sides::agree},
@@ -69,8 +69,8 @@ constexpr spi::parameter known[] = {
 
 constexpr std::string_view of_device[] = {"port", "gid_index", "sl"};
 constexpr std::string_view of_soft_roce[] = {
-	"rails",        "udp_port",  "socket_buffer", "test_drop", "test_duplicate", "test_reorder",
-	"test_corrupt", "test_slow", "test_longest",  "test_cut",  "test_seed"};
+	"udp_port",     "socket_buffer", "test_drop",    "test_duplicate", "test_reorder",
+	"test_corrupt", "test_slow",     "test_longest", "test_cut",       "test_seed"};
 
 // Refuses a parameter without effect: its user believes that it has one.
 void refuse_idle(const spi::parameter_values &p, bool verbs)
