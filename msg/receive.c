@@ -21,8 +21,9 @@
 
 #define SENDER_MASK ((1ULL << 56) - 1)
 
-#define EARLY_REFUSALS 5 /* fewer than CHAN_RNR_TRIES */
-#define REFUSAL_US     1000
+#define EARLY_REFUSALS 6       /* fewer than CHAN_RNR_TRIES */
+#define REFUSAL_US     1000    /* between the first two, then eight times as long: a peer */
+#define PAUSE_MOST_US  700000  /* that says nothing for a second may count as dead */
 #define ADMIT_US       2000000 /* from when the process knows of the peer */
 #define IGNORE         -1      /* beside enum coop_chan_refusal */
 
@@ -159,8 +160,10 @@ static int stranger(struct coop_machine *m, struct coop_peer *p, u64 tag, u64 no
 	if (!p->known_at && p->refusals && coop_peer_known(m, p))
 		p->known_at = now;
 	if (!p->known_at || now - p->known_at < ADMIT_US) {
+		const u64 pause = p->refusals ? REFUSAL_US << 3 * (p->refusals - 1) : 0;
+
 		if (p->refusals == EARLY_REFUSALS ||
-		    (p->refusals && now - p->refused_at < REFUSAL_US))
+		    now - p->refused_at < min_t(u64, pause, PAUSE_MOST_US))
 			return IGNORE;
 		p->refusals++;
 	}
