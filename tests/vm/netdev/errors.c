@@ -463,32 +463,6 @@ void peers_area(void)
 	machine_close(&b);
 }
 
-/* As strangers_area, but b's process has something else to do for longer than refusals last. */
-void late_admission_area(void)
-{
-	struct coop_net_peer p = {.cookie = COOKIE_A};
-	struct coop_net_event ev;
-	uint8_t text[COOP_NET_TEXT];
-	struct machine a, b;
-	uint32_t at_a, out;
-
-	fill(text, sizeof(text), 4);
-	NEED(machine_open(&a, 0) && machine_open(&b, 1));
-	at_a = peer_open(&a, &b, COOKIE_B);
-	out = send_text(&a, at_a, text);
-	CHECK(!event_wait(&a, COOP_NET_SENT, ANY, &ev, 1000));
-	CHECK(!await(&b, COOP_NET_STRANGER, ANY, &ev));
-	p.peer = ev.peer;
-	p.sender = a.self;
-	CHECK(!event_wait(&a, COOP_NET_SENT, ANY, &ev, 500));
-	CHECK(!ioctl(b.fd, COOP_NET_PEER_ADMIT, &p));
-	CHECK(!await(&b, COOP_NET_TEXT_IN, ANY, &ev));
-	CHECK(!memcmp(ev.text, text, sizeof(text)));
-	CHECK(!await(&a, COOP_NET_SENT, out, NULL));
-	machine_close(&a);
-	machine_close(&b);
-}
-
 /* b does not know a until it has sent something. */
 void strangers_area(void)
 {
@@ -510,6 +484,32 @@ void strangers_area(void)
 	CHECK(!ioctl(b.fd, COOP_NET_PEER_ADMIT, &p));
 	CHECK(!await(&b, COOP_NET_TEXT_IN, ANY, &ev));
 	CHECK(ev.cookie == COOKIE_A && ev.peer == p.peer && !memcmp(ev.text, text, sizeof(text)));
+	CHECK(!await(&a, COOP_NET_SENT, out, NULL));
+	machine_close(&a);
+	machine_close(&b);
+}
+
+/* As strangers_area, but b's process has something else to do for longer than refusals last. */
+void late_admission_area(void)
+{
+	struct coop_net_peer p = {.cookie = COOKIE_A};
+	struct coop_net_event ev;
+	uint8_t text[COOP_NET_TEXT];
+	struct machine a, b;
+	uint32_t at_a, out;
+
+	fill(text, sizeof(text), 4);
+	NEED(machine_open(&a, 0) && machine_open(&b, 1));
+	at_a = peer_open(&a, &b, COOKIE_B);
+	out = send_text(&a, at_a, text);
+	CHECK(!event_wait(&a, COOP_NET_SENT, ANY, &ev, 1000));
+	CHECK(!await(&b, COOP_NET_STRANGER, ANY, &ev));
+	p.peer = ev.peer;
+	p.sender = a.self;
+	CHECK(!event_wait(&a, COOP_NET_SENT, ANY, &ev, 500));
+	CHECK(!ioctl(b.fd, COOP_NET_PEER_ADMIT, &p));
+	CHECK(!await(&b, COOP_NET_TEXT_IN, ANY, &ev));
+	CHECK(!memcmp(ev.text, text, sizeof(text)));
 	CHECK(!await(&a, COOP_NET_SENT, out, NULL));
 	machine_close(&a);
 	machine_close(&b);
