@@ -123,7 +123,9 @@ std::optional<lock_book::wait> lock_book::grant(std::uint64_t cookie)
 	it->second.early = true;
 	if (!it->second.queued)
 		return {};
-	return std::move(waits_.extract(it).mapped());
+	wait granted = std::move(waits_.extract(it).mapped());
+	files_[granted.asked.fh].take(range_of(granted.asked));
+	return granted;
 }
 
 std::optional<lock_book::wait> lock_book::end(std::uint64_t cookie)

@@ -37,11 +37,8 @@ void storage_link::take_push(const coop_st_header &h, const std::uint8_t *raw)
 
 void storage_link::lock_granted(std::uint64_t cookie)
 {
-	const std::optional<lock_book::wait> w = locks_.grant(cookie);
-	if (!w)
-		return;
-	locks_.took(w->asked);
-	w->done(0);
+	if (const std::optional<lock_book::wait> w = locks_.grant(cookie))
+		w->done(0);
 }
 
 void storage_link::tell(const node_event &e)
