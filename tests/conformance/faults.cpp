@@ -522,6 +522,42 @@ private:
 	}
 };
 
+namespace
+{
+// Undisturbed, each node sends to one with room and reads from the next. The random steps may
+// have taken every good end of their own. @return false: an end did not come.
+bool soak_calmly(world &w, soak &s, const std::vector<node *> &n,
+		 const std::vector<std::vector<endpoint_ptr>> &to, std::size_t length)
+{
+	const auto ended = [](const soak::item &x) { return x.finals == x.adds; };
+	for (auto &items : s.items)
+		for (soak::item &x : items) {
+			soak::disturb(x);
+			x.partner = nullptr;
+			(void)n[&items - &s.items[0]]->tm.del(*x.p->buffer);
+			if (!w.until([&] { return ended(x); }))
+				return false;
+		}
+	for (unsigned i = 0; i < soak::nodes; i++) {
+		const unsigned next = (i + 1) % soak::nodes;
+		soak::item &message = s.items[i][0], &into = s.items[i][soak::sources],
+			   &shown = s.items[next][1];
+		into.from = soak::seed(next, 1);
+		for (soak::item *each : {&message, &into, &shown}) {
+			each->sure = true;
+			each->adds++;
+		}
+		if (n[i]->send(*message.p, length, to[i][i % soak::roomy]) ||
+		    n[next]->passive(*shown.p, queue_type::passive_bulk_send) ||
+		    n[i]->active(*into.p, queue_type::active_bulk_recv,
+				 shown.p->buffer->descriptor()) ||
+		    !w.until([&] { return ended(message) && ended(into); }))
+			return false;
+	}
+	return true;
+}
+} // namespace
+
 TEST_P(fault, soak_mixed)
 {
 	constexpr unsigned nodes = soak::nodes;
@@ -656,6 +692,10 @@ TEST_P(fault, soak_mixed)
 		for (soak::item &x : items)
 			ASSERT_TRUE(
 				w.until([&] { return !x.sure || x.waits || x.finals == x.adds; }));
+	unsigned rounds = 0;
+	do
+		ASSERT_TRUE(soak_calmly(w, s, n, to, most));
+	while ((!s.well || s.collateral > s.well || !s.messages || !s.read) && ++rounds < 20);
 	for (soak::room &r : s.rooms_here) {
 		r.over = true;
 		ASSERT_TRUE(w.until([&] {
@@ -690,7 +730,7 @@ TEST_P(fault, soak_mixed)
 	EXPECT_LE(s.collateral, s.well);
 	EXPECT_GT(s.well, 0u);
 	EXPECT_GT(s.messages, 0u);
-	EXPECT_GT(s.read + s.written, 0u);
+	EXPECT_GT(s.read, 0u);
 }
 
 } // namespace conformance
