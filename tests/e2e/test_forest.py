@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from step import CHUNK, copies, make_file, read_in_step
+from step import CHUNK, SHARED, copies, make_file, read_in_step
 from test_leases import daemon_stats, with_stats
 
 
@@ -18,9 +18,9 @@ def test_nodes_in_step_cost_storage_one_copy(cluster, readahead):
     nodes = cluster.connected(8, f"readahead={readahead}")
     sums = read_in_step(nodes, "f", size // CHUNK)
     assert sums == {n.number: want for n in nodes}
-    assert copies(nodes, size) <= 1.05
+    assert copies(nodes, size) <= SHARED
     served = [n.stats()["serve"]["bytes"] / size for n in nodes]
-    assert max(served) < 2, served
+    assert max(served) < 4, served
 
 
 def test_a_node_that_does_not_forward_loads_for_nobody(cluster):
@@ -34,7 +34,7 @@ def test_a_node_that_does_not_forward_loads_for_nobody(cluster):
     assert sums == {n.number: want for n in nodes}
     assert nodes[-1].stats()["read"]["relayed_pages"] == 0
     assert sum(n.stats()["read"]["relayed_pages"] for n in nodes[:-1]) > 0
-    assert copies(nodes, size) <= 1.1
+    assert copies(nodes, size) <= SHARED
 
 
 @pytest.mark.parametrize("size", [6000, 100_000, 300_000])
@@ -69,4 +69,4 @@ def test_many_small_files_in_step_cost_storage_one_copy(cluster, size):
         t.join()
     assert not wrong
     sent = daemon_stats(cluster)["served_bytes"]  # with what replies to opens carried
-    assert sent <= 1.1 * files * size, sent / (files * size)
+    assert sent <= SHARED * files * size, sent / (files * size)
