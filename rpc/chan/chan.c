@@ -414,7 +414,7 @@ void coop_chan_expire(struct coop_chan *c, u64 now)
 		if (i < peers)
 			coop_chan_timeout(c, &c->peer[i], now);
 		else if (i < 2 * peers)
-			coop_chan_owe_ack(c, &c->peer[i - peers], true, now);
+			coop_chan_ack_late(c, &c->peer[i - peers], now);
 		else
 			coop_chan_knock(c, i - 2 * peers);
 	}

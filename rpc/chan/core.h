@@ -38,6 +38,8 @@
 #define COOP_CHAN_SEG_TRIES  2  /* a segment sent this times max_tries: the path is dead */
 #define COOP_CHAN_URGENT_RUN 16 /* urgent messages that overtake others in a row */
 #define COOP_CHAN_RNR_DOUBLE 6  /* doublings of rnr_us */
+#define COOP_CHAN_REPLIES    4  /* replies in a row: the next ACK waits for one too */
+#define COOP_CHAN_REPLY      32 /* times ack_us: what comes later is no reply */
 #define COOP_CHAN_STUCK      4  /* or 2/3 of max_tries, if that is more: see too_narrow() */
 
 enum coop_seg_state {
@@ -170,6 +172,8 @@ struct coop_chan_peer {
 	u16 carried;   /* payload of the longest segment that arrived; at first 'tiny' */
 	u8 stuck;      /* timeouts of longer segments, while the peer's datagrams arrive */
 	u8 unacked;    /* segments received since our last ACK */
+	u8 replies;    /* replies in time, in a row, up to COOP_CHAN_REPLIES */
+	bool to_reply; /* a segment came after our last one */
 	u8 tries, backoff;
 	u8 state, ack_due;
 	u8 run[2]; /* urgent messages that overtook queue[] in a row */
@@ -346,6 +350,10 @@ void coop_chan_all_lost(struct coop_chan *c, struct coop_chan_peer *p, u64 now);
 void coop_chan_recv_init(struct coop_chan *c);
 void coop_chan_recv_abort(struct coop_chan *c, u32 recv, int err);
 void coop_chan_recv_told(struct coop_chan *c, u32 recv);
+/* Nothing carried the ACK in time. */
+void coop_chan_ack_late(struct coop_chan *c, struct coop_chan_peer *p, u64 now);
+/* A segment of ours leaves: the reply to theirs, if it comes in time to carry the ACK. */
+void coop_chan_replied(struct coop_chan *c, struct coop_chan_peer *p, u64 now);
 void coop_chan_owe_ack(struct coop_chan *c, struct coop_chan_peer *p, bool at_once, u64 now);
 
 #endif /* COOP_CHAN_CORE_H */

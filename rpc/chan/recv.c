@@ -93,6 +93,19 @@ void coop_chan_recv_told(struct coop_chan *c, u32 recv)
 
 /* ---- acknowledging ----------------------------------------------------------------- */
 
+/* How long an ACK may wait for a reply: never until the peer's timeout expires. */
+static u32 reply_us(const struct coop_chan *c)
+{
+	return coop_max_u32(c->cfg.ack_us,
+			    coop_min_u32(c->cfg.ack_us * COOP_CHAN_REPLY, c->cfg.rto_min_us / 2));
+}
+
+/* Where replies come in time, the ACK rides on one; but word of a gap is urgent. */
+static u32 ack_wait(const struct coop_chan *c, const struct coop_chan_peer *p)
+{
+	return p->replies < COOP_CHAN_REPLIES || p->map != COOP_NONE ? c->cfg.ack_us : reply_us(c);
+}
+
 void coop_chan_owe_ack(struct coop_chan *c, struct coop_chan_peer *p, bool at_once, u64 now)
 {
 	u32 slot = coop_chan_slot(c, p);
@@ -102,8 +115,26 @@ void coop_chan_owe_ack(struct coop_chan *c, struct coop_chan_peer *p, bool at_on
 		coop_fifo_push(&c->ack, slot);
 	} else if (p->ack_due == COOP_ACK_NONE) {
 		p->ack_due = COOP_ACK_TIMER;
-		coop_wheel_set(c->wheel, c->cfg.max_peers + slot, now + c->cfg.ack_us);
+		coop_wheel_set(c->wheel, c->cfg.max_peers + slot, now + ack_wait(c, p));
 	}
+}
+
+void coop_chan_replied(struct coop_chan *c, struct coop_chan_peer *p, u64 now)
+{
+	if (!p->to_reply)
+		return;
+	p->to_reply = false;
+	if (now - p->rx_at > reply_us(c))
+		p->replies = 0;
+	else if (p->replies < COOP_CHAN_REPLIES)
+		p->replies++;
+}
+
+void coop_chan_ack_late(struct coop_chan *c, struct coop_chan_peer *p, u64 now)
+{
+	if (p->replies >= COOP_CHAN_REPLIES)
+		p->replies = 0;
+	coop_chan_owe_ack(c, p, true, now);
 }
 
 /* Accepts the segment's number: it will be acknowledged and never accepted again. */
@@ -334,6 +365,7 @@ static enum coop_chan_verdict segment(struct coop_chan *c, struct coop_chan_peer
 	at_once = m->flags & COOP_CHAN_W_ACK_NOW;
 	c->stats.rx_segments++;
 	p->rx_at = now;
+	p->to_reply = true;
 	p->rx_stamp = m->stamp;
 	if (seq >= p->rx_next + c->cfg.window) {
 		c->stats.rx_out_of_window++;

@@ -381,6 +381,7 @@ static void send_segment(struct coop_chan *c, struct coop_chan_peer *p, u32 seg,
 			if (seq + 1 == s->first + s->n_segs)
 				m->flags |= COOP_CHAN_W_ACK_NOW;
 		}
+		coop_chan_replied(c, p, now);
 		if (s->flags & COOP_CHAN_PROBE)
 			m->flags |= COOP_CHAN_W_ACK_NOW;
 		s->wire++;

@@ -214,6 +214,95 @@ TEST(chan_ack, rides_on_what_is_sent_anyway)
 	EXPECT_GE(lab.b().stats().tx_piggybacked, 1u);
 }
 
+namespace
+{
+
+constexpr unsigned replies = 4; // in a row, then an ACK waits for the next one
+
+// Node 0 asks, node 1 answers.
+struct conversation {
+	chan_lab lab;
+
+	conversation() { lab.greet(); }
+	void ask()
+	{
+		lab.send(0, 1, "question");
+		for (const auto &d : lab.pull(0))
+			lab.deliver(d, 1);
+	}
+	void answer()
+	{
+		lab.send(1, 0, "answer");
+		for (const auto &d : lab.pull(1))
+			lab.deliver(d, 0);
+		lab.wait(100);
+		for (const auto &d : lab.pull(0)) // its ACK
+			lab.deliver(d, 1);
+	}
+	// What node 1 sends of itself.
+	std::size_t sent() { return lab.pull(1).size(); }
+	void settle(unsigned times = replies, unsigned us = 300)
+	{
+		for (unsigned i = 0; i < times; i++) {
+			ask();
+			lab.wait(us);
+			(void)sent();
+			answer();
+		}
+	}
+};
+
+} // namespace
+
+TEST(chan_ack, waits_for_a_reply_where_replies_come)
+{
+	conversation c;
+	c.ask();
+	c.lab.wait(60);
+	EXPECT_EQ(c.sent(), 1u);
+	c.answer();
+	c.settle();
+	const u64 acks = c.lab.b().stats().tx_acks;
+	for (int i = 0; i < 10; i++) {
+		c.ask();
+		c.lab.wait(300);
+		EXPECT_EQ(c.sent(), 0u);
+		c.answer();
+	}
+	EXPECT_EQ(c.lab.b().stats().tx_acks, acks);
+	// One that waits in vain ends it.
+	c.ask();
+	c.lab.wait(1590);
+	EXPECT_EQ(c.sent(), 0u);
+	c.lab.wait(20);
+	EXPECT_EQ(c.sent(), 1u);
+	c.ask();
+	c.lab.wait(60);
+	EXPECT_EQ(c.sent(), 1u);
+}
+
+TEST(chan_ack, waits_for_no_reply_that_comes_too_late)
+{
+	conversation c;
+	c.settle(replies - 1);
+	c.settle(1, 1700);
+	c.settle(replies - 1);
+	c.ask();
+	c.lab.wait(60);
+	EXPECT_EQ(c.sent(), 1u);
+}
+
+TEST(chan_ack, of_a_gap_waits_for_no_reply)
+{
+	conversation c;
+	c.settle();
+	c.lab.send(0, 1, "lost");
+	EXPECT_EQ(c.lab.pull(0).size(), 1u);
+	c.ask();
+	c.lab.wait(60);
+	EXPECT_EQ(c.sent(), 1u);
+}
+
 TEST(chan_ack, old_and_doubled_ones_change_nothing)
 {
 	chan_lab lab;
