@@ -36,12 +36,17 @@ public:
 	/// Streaming is faster.
 	bool streams() const { return streams_; }
 
-	/// The sender takes the other way for the n-th large message, one of 128, or none would be
-	/// measured. Not a fixed period: a program may have one too.
-	static bool other_way(std::uint32_t n) { return n * 2654435761u >> 25 == 0; }
+	/// The sender takes the other way for the n-th large message, or none would be measured: one
+	/// of eight until the first choice can be made, then one of 128. Not a fixed period: a
+	/// program may have one too.
+	static bool other_way(std::uint32_t n)
+	{
+		return n * 2654435761u >> (n <= soon ? 29 : 25) == 0;
+	}
 
 private:
 	static constexpr unsigned first_ones = 4;
+	static constexpr std::uint32_t soon = 64;
 
 	std::uint64_t cost_[2] = {}; // ns per KiB
 	unsigned seen_[2] = {};
