@@ -52,8 +52,9 @@ public:
 	std::uint64_t begin(wait);
 	// The daemon has queued it. True: it is already granted, and out of the book.
 	[[nodiscard]] bool queued(std::uint64_t cookie);
-	// A grant has come. Returns the wait, unless it is unknown or its reply is still due. The lock
-	// is held as soon as the wait is over: a cancellation that comes too late may unlock at once.
+	// A grant has come. Returns the wait, unless it is unknown or its reply is still due. The
+	// lock is held as soon as the wait is over: a cancellation that comes too late may unlock
+	// at once.
 	[[nodiscard]] std::optional<wait> grant(std::uint64_t cookie);
 	[[nodiscard]] std::optional<wait> end(std::uint64_t cookie);
 	// Waits to be requested again on a new connection.

@@ -36,8 +36,8 @@ public:
 	/// Streaming is faster.
 	bool streams() const { return streams_; }
 
-	/// The sender takes the other way for the n-th large message, or none would be measured: one
-	/// of eight until the first choice can be made, then one of 128. Not a fixed period: a
+	/// The sender takes the other way for the n-th large message, or none would be measured:
+	/// one of eight until the first choice can be made, then one of 128. Not a fixed period: a
 	/// program may have one too.
 	static bool other_way(std::uint32_t n)
 	{
