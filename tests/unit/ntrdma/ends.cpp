@@ -140,6 +140,36 @@ TEST(ends, successes_come_before_the_failures_of_all)
 	EXPECT_EQ(a.poll(a.recvs).size(), 2u) << "flushed";
 }
 
+// A process that is killed lends memory on all its links.
+TEST(ends, a_peer_that_dies_while_it_is_pulled_from_on_several_links_ends_each_once)
+{
+	two_links l;
+	side &a = l.first.a, &b = l.first.b, &c = l.second.b;
+	recv_request into{};
+	into.segments = 1;
+	into.at[0] = a.at(0, 100000);
+	for (queue_pair *p : {a.pair.get(), l.other.get()}) {
+		into.id = p->options().number;
+		ASSERT_EQ(p->post_recv(into), 0);
+		p->flush_posts();
+	}
+	b.send(b.request(operation::send, b.at(0, 100000)));
+	c.send(c.request(operation::send, c.at(0, 100000)));
+	l.first.pa.pull_error = l.second.pa.pull_error = -ESRCH;
+	std::vector<completion> all;
+	for (int turns = 0; turns < 4; turns++)
+		for (const completion &each : a.poll(a.recvs))
+			all.push_back(each);
+	ASSERT_EQ(all.size(), 2u);
+	EXPECT_EQ(all[0].id + all[1].id, 2u + 4u);
+	for (const completion &each : all)
+		EXPECT_EQ(each.result, status::flushed);
+	EXPECT_EQ(a.seen.events,
+		  (std::vector{event::established, event::established, event::lost, event::lost}));
+	EXPECT_EQ(l.first.pa.ends, 1u);
+	EXPECT_EQ(l.second.pa.ends, 1u);
+}
+
 TEST(ends, a_peer_that_closes_in_order_leaves_posted_receives_alone)
 {
 	joined l;

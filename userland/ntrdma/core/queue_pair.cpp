@@ -230,7 +230,9 @@ bool queue_pair::work(bool posted)
 
 void queue_pair::take_all()
 {
+	catches_up_ = true;
 	work();
+	catches_up_ = false;
 	if (linked() && !look())
 		lie();
 	if (linked())

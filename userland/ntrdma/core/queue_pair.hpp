@@ -243,6 +243,9 @@ private:
 	bool closing_ = false;
 	bool peer_left_ = false; // it closed the link in good order
 	bool more_ = false;      // work was left for the next progress()
+	// In take_all(), on behalf of a queue pair that is lost: a loss of its own waits, or the
+	// two would make each other catch up for ever.
+	bool catches_up_ = false;
 	bool dirty_ = false;     // indices other than wqe_prod and wqe_cons have changed
 	bool refuses_ = false;   // the last answer is an error
 	bool refused_ = false;   // the peer's last one is

@@ -266,7 +266,7 @@ bool queue_pair::move_in(const places &at, std::uint32_t count)
 			 static_cast<std::uint32_t>(link_word::open);
 	if (withdrawn || (rc && rc != -EFAULT)) {
 		more_ = true; // progress() sees the end of the link
-		if (!withdrawn)
+		if (!withdrawn && !catches_up_)
 			peer_lost();
 		return false;
 	}
