@@ -164,8 +164,8 @@ def test_nobody_listens():
     assert "RDMA_CM_EVENT_REJECTED" in out
 
 
-LISTENER = """
-import ctypes, os, struct, sys, time
+CM = """
+import ctypes, os, resource, socket, struct, sys, time
 cm = ctypes.CDLL("librdmacm.so.1", use_errno=True)
 cm.rdma_create_event_channel.restype = ctypes.c_void_p
 def channel():
@@ -184,7 +184,13 @@ def unread(channel):
     fd = ctypes.c_int.from_address(channel.value).value
     with open(f"/proc/self/fdinfo/{fd}") as f:
         return next(int(line.split()[1], 16) for line in f if line.startswith("eventfd-count"))
-address = struct.pack("=HH4B8x", 2, int.from_bytes(int(sys.argv[1]).to_bytes(2, "big"), sys.byteorder), 127, 0, 0, 1)
+port = int(sys.argv[1])
+def address_of(*ip):
+    return struct.pack("=HH4B8x", 2, socket.htons(port), *ip)
+"""
+
+LISTENER = CM + """
+address = address_of(127, 0, 0, 1)
 listening, calling = channel(), channel()
 listener, client = identifier(listening), identifier(calling)
 assert not cm.rdma_bind_addr(listener, address) and not cm.rdma_listen(listener, 1)
@@ -208,6 +214,44 @@ def test_a_listener_takes_all_events_of_its_unread_requests_along():
     with started("python3", "-c", LISTENER, str(PORT)) as child:
         out, _ = child.communicate(timeout=DEADLINE)
     assert (child.returncode, out) == (0, "next event: 0\n")
+
+
+# A caller that costs the listener a descriptor when there is none: it is accepted and sent away later.
+CROWDED = CM + """
+by_tcp = sys.argv[2] == "tcp"
+listener = identifier(channel())
+assert not cm.rdma_bind_addr(listener, address_of(*((0, 0, 0, 0) if by_tcp else (127, 0, 0, 1))))
+assert not cm.rdma_listen(listener, 1)
+caller = socket.socket() if by_tcp else socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+others = [t for t in os.listdir("/proc/self/task") if int(t) != os.getpid()]
+threads = [os.open(f"/proc/self/task/{t}/stat", os.O_RDONLY) for t in others]
+usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, usual[1]))
+taken = []
+try:
+    while True:
+        taken.append(os.dup(0))
+except OSError:
+    pass
+caller.connect(("127.0.0.1", port) if by_tcp else f"\\0coop-ntrdma/{os.geteuid()}/cm/127.0.0.1/{port}")
+# It was runnable from then on, so a sleep is a new one.
+while any(os.pread(t, 512, 0).rpartition(b")")[2].split()[0] != b"S" for t in threads):
+    time.sleep(0.001)
+for fd in taken:
+    os.close(fd)
+resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+if not by_tcp:
+    caller.send(bytes(264))
+print("threads:", len(threads) > 0, "sent away:", caller.recv(1) == b"")
+"""
+
+
+@pytest.mark.parametrize("how", ["unix", "tcp"])
+def test_a_listener_without_descriptors_sleeps_and_takes_callers_later(how, monkeypatch):
+    monkeypatch.setenv("COOP_NTRDMA_BACKEND", "auto")
+    with started("python3", "-c", CROWDED, str(PORT), how) as child:
+        out, _ = child.communicate(timeout=DEADLINE)
+    assert (child.returncode, out) == (0, "threads: True sent away: True\n")
 
 
 def test_qperf():

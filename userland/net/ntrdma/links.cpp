@@ -192,8 +192,8 @@ void machine::accept_callers()
 // A caller that cannot be accepted now. The set would report it for ever: tend() asks again.
 bool machine::must_wait(int error)
 {
-	if (links_.size() - free_links_.size() < options_.max_links && error != EMFILE &&
-	    error != ENFILE && error != ENOBUFS && error != ENOMEM)
+	if (links_.size() - free_links_.size() < options_.max_links &&
+	    !rdma::keeps_callers_waiting(error))
 		return false;
 	unwatch(listener_);
 	unwatch(far_listener_);

@@ -84,19 +84,21 @@ bool manager::try_to_call_far(identifier *i)
 	return false;
 }
 
-void manager::accept_far(identifier *listener)
+/// 0 or -errno of accept4().
+int manager::accept_far(identifier *listener)
 {
 	route r;
 	unique_fd fd;
-	if (accept_tcp(listener->far_listener.get(), fd, r.to))
-		return;
+	if (int error = accept_tcp(listener->far_listener.get(), fd, r.to))
+		return error;
 	r.own = own_ip(fd.get());
 	if (unknown_of(listener).size() >= unknown_most || !device() ||
 	    gid_index(device(), r.own) < 0)
-		return;
+		return 0;
 	identifier *i = take_caller(listener, std::move(fd));
 	i->by_tcp = r;
 	i->patience = std::chrono::steady_clock::now() + speaks_within;
+	return 0;
 }
 
 /// Hangs up on callers that do not say what they want.

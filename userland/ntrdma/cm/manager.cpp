@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "userland/ntrdma/window/descriptors.hpp"
 #include "userland/ntrdma/window/greeting.hpp"
 
 namespace coop::ntrdma::cm
@@ -26,6 +27,7 @@ constexpr std::uint32_t rej_no_such_service = 8;
 constexpr auto patience = std::chrono::seconds{5};
 constexpr int call_again_ms = 10;
 constexpr int look_again_ms = 1000; // at silent callers
+constexpr int listen_again_ms = 50; // after a lack of descriptors
 
 } // namespace
 
@@ -78,6 +80,11 @@ void manager::add(identifier *i)
 void manager::remove(identifier *i)
 {
 	std::erase(all_, i);
+	unwatch(i);
+}
+
+void manager::unwatch(const identifier *i)
+{
 	for (const unique_fd *fd : {&i->socket, &i->far_listener})
 		if (*fd)
 			epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd->get(), nullptr);
@@ -204,6 +211,7 @@ void manager::run()
 		std::scoped_lock held{lock};
 		call_again();
 		tend_silent();
+		listen_again();
 		for (int k = 0; k < n; k++) {
 			std::uint64_t count;
 			if (!e[k].data.ptr) {
@@ -227,7 +235,9 @@ int manager::patience_left() const
 	for (const identifier *i : all_) {
 		if (i->calling)
 			return call_again_ms;
-		if (i->listener && i->by_tcp)
+		if (i->deaf)
+			left = listen_again_ms;
+		else if (i->listener && i->by_tcp && left < 0)
 			left = look_again_ms;
 	}
 	return left;
@@ -255,10 +265,27 @@ void manager::accept(identifier *listener)
 {
 	unique_fd fd{
 		accept4(listener->socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
+	int error = fd ? 0 : errno;
 	if (fd && process_behind(fd.get()))
 		take_caller(listener, std::move(fd));
-	if (listener->far_listener)
-		accept_far(listener);
+	if (listener->far_listener && !keeps_callers_waiting(error))
+		error = -accept_far(listener);
+	if (!keeps_callers_waiting(error))
+		return;
+	unwatch(listener);
+	listener->deaf = true;
+	listener->again =
+		std::chrono::steady_clock::now() + std::chrono::milliseconds{listen_again_ms};
+}
+
+void manager::listen_again()
+{
+	auto now = std::chrono::steady_clock::now();
+	for (identifier *i : all_)
+		if (i->deaf && now >= i->again) {
+			i->deaf = false;
+			watch(i);
+		}
 }
 
 identifier *manager::take_caller(identifier *listener, unique_fd fd)

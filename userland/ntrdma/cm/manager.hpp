@@ -72,9 +72,11 @@ struct identifier {
 	message request{};    // of a client
 	/// While nobody listens yet, or a caller from another host is silent: when to give up.
 	std::chrono::steady_clock::time_point patience{};
-	std::chrono::steady_clock::time_point again{}; // of a call to another host
+	/// Of a call to another host; deaf: of listening.
+	std::chrono::steady_clock::time_point again{};
 	int why = 0;                                   // it has failed
 	bool calling = false;
+	bool deaf = false;       // a listener: it is out of the set, for the lack of a descriptor
 	ibv_qp_init_attr wish{}; // of rdma_create_ep, for requests
 	bool wishes = false;
 	identifier *listener = nullptr; // of a connection whose REQ has not arrived
@@ -114,7 +116,9 @@ private:
 	void readable(identifier *);
 	void accept(identifier *);
 	identifier *take_caller(identifier *listener, unique_fd);
-	void accept_far(identifier *);
+	int accept_far(identifier *);
+	void unwatch(const identifier *);
+	void listen_again();
 	void take(identifier *, const message &);
 	void hung_up(identifier *);
 	bool try_to_call(identifier *);

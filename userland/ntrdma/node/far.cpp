@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 
 #include "userland/ntrdma/node/node.hpp"
+#include "userland/ntrdma/window/descriptors.hpp"
 
 namespace coop::ntrdma
 {
@@ -85,7 +86,7 @@ void node::accept_far(ticks now)
 		int r = accept_tcp(far_listener_.get(), c.socket, c.from);
 		if (r == -EAGAIN)
 			return;
-		if (r == -EMFILE || r == -ENFILE || r == -ENOBUFS || r == -ENOMEM) {
+		if (keeps_callers_waiting(-r)) {
 			far_deaf_ = true;
 			return;
 		}

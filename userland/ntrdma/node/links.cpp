@@ -259,8 +259,7 @@ void node::accept_callers(ticks now)
 					    SOCK_CLOEXEC | SOCK_NONBLOCK)};
 		if (!fd) {
 			// The set would report a caller that cannot be accepted for ever.
-			if (full || errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
-			    errno == ENOMEM) {
+			if (full || keeps_callers_waiting(errno)) {
 				unwatch(listener_);
 				deaf_ = true;
 				deaf_since_ = now;
