@@ -161,10 +161,8 @@ void transfers::grant(work &w)
 			return drop_landing(w);
 		return works_.finish(w, r);
 	}
-	if (w.message)
-		sends_.answer(l, c);
-	else
-		sends_.send(l, c);
+	// The peer may take back what it offers or puts, and ask again, for nothing.
+	sends_.answer(l, c);
 }
 
 void transfers::on_grant(link &l, const control &c)

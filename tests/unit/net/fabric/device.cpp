@@ -244,6 +244,43 @@ protected:
 		return wire.connections.size() == 1 ? wire.connections[0] : nullptr;
 	}
 
+	/// The enemy, at 9, connects to core[0].
+	void greet()
+	{
+		fabric::hello h;
+		h.from = at(9);
+		h.to = fabric::digest(at(0));
+		h.link = 1;
+		h.cookie = 7;
+		h.window = 8;
+		h.eager = 256;
+		const auto bytes = fabric::encode(h);
+		std::vector<u8> greeting(bytes.size());
+		std::memcpy(greeting.data(), bytes.data(), bytes.size());
+		enemy = wire.connect(place_of(9, 999),
+				     place_of(0, fabric::ports_of(at(0)).ports[0]), greeting,
+				     nullptr);
+		ASSERT_TRUE(enemy);
+		run(0);
+		ASSERT_TRUE(fabric::decode(std::as_bytes(std::span(enemy->answered)), answered));
+	}
+	/// By the enemy.
+	void say(const fabric::control &m, unsigned credits = 0)
+	{
+		std::byte text[fabric::control::size_most];
+		passage p;
+		p.bytes.resize(fabric::encode(m, text));
+		std::memcpy(p.bytes.data(), text, p.bytes.size());
+		p.has_word = true;
+		p.word = fabric::word::with(fabric::word::base(answered.link, answered.cookie),
+					    fabric::kind::control, credits);
+		enemy->ends[0].out.push_back(std::move(p));
+		ASSERT_TRUE(wire.move(*enemy, 0));
+		run(0);
+	}
+
+	std::shared_ptr<connection> enemy;
+	fabric::hello answered;
 	std::chrono::microseconds clock{1000000};
 	fabric::provider provider{"fake"};
 	fabric::options options;
@@ -360,22 +397,7 @@ TEST_F(fabric_naive, numbers_of_works_come_again_late)
 {
 	constexpr unsigned generations = 8192, uses = 3 * generations;
 	make(0);
-	fabric::hello h;
-	h.from = at(9);
-	h.to = fabric::digest(at(0));
-	h.link = 1;
-	h.cookie = 7;
-	h.window = 8;
-	h.eager = 256;
-	const auto bytes = fabric::encode(h);
-	std::vector<u8> greeting(bytes.size());
-	std::memcpy(greeting.data(), bytes.data(), bytes.size());
-	const auto c = wire.connect(place_of(9, 999), place_of(0, fabric::ports_of(at(0)).ports[0]),
-				    greeting, nullptr);
-	ASSERT_TRUE(c);
-	run(0);
-	fabric::hello theirs;
-	ASSERT_TRUE(fabric::decode(std::as_bytes(std::span(c->answered)), theirs));
+	greet();
 	std::vector<std::uint32_t> ids;
 	wire.to_enemy = [&](connection &, unsigned, const passage &p) {
 		fabric::control offer;
@@ -388,16 +410,7 @@ TEST_F(fabric_naive, numbers_of_works_come_again_late)
 		m.verb = fabric::control::verb::done;
 		m.peer = id;
 		m.status = status;
-		std::byte text[fabric::control::size_most];
-		passage p;
-		p.bytes.resize(fabric::encode(m, text));
-		std::memcpy(p.bytes.data(), text, p.bytes.size());
-		p.has_word = true;
-		p.word = fabric::word::with(fabric::word::base(theirs.link, theirs.cookie),
-					    fabric::kind::control, credits);
-		c->ends[0].out.push_back(std::move(p));
-		ASSERT_TRUE(wire.move(*c, 0));
-		run(0);
+		say(m, credits);
 	};
 	std::vector<int> ended;
 	core[0]->on_end = [&](const naive_core::item &, int status, std::size_t) {
@@ -409,7 +422,7 @@ TEST_F(fabric_naive, numbers_of_works_come_again_late)
 		const auto t =
 			core[0]->add(queue_type::msg_send, 1000, 1, to, [](naive_core::item &) {});
 		ASSERT_NE(t, 0u);
-		ASSERT_TRUE(wire.move(*c, 1));
+		ASSERT_TRUE(wire.move(*enemy, 1));
 		ASSERT_EQ(ids.size(), n + 1);
 		const std::uint32_t id = ids.back();
 		ASSERT_NE(id, 0u);
@@ -426,10 +439,35 @@ TEST_F(fabric_naive, numbers_of_works_come_again_late)
 		ASSERT_TRUE(core[0]->has(t)) << "the end of another";
 		done(id, -ENOSPC, 1);
 		ASSERT_FALSE(core[0]->has(t));
-		ASSERT_TRUE(c->ends[1].open);
+		ASSERT_TRUE(enemy->ends[1].open);
 	}
 	EXPECT_EQ(ended, std::vector<int>(uses, -ENOSPC));
 	EXPECT_EQ(last.size(), generations) << "each comes again";
+}
+
+// A put that is taken back at once costs its sender nothing, and this side a grant.
+TEST_F(fabric_naive, grants_that_a_peer_does_not_take_are_bounded)
+{
+	make(0);
+	greet();
+	const auto t = core[0]->add(queue_type::passive_bulk_recv, 64, 1, spi::no_peer,
+				    [](naive_core::item &) {});
+	fabric::control put, cancel;
+	put.verb = fabric::control::verb::put;
+	put.length = 8;
+	put.token = t;
+	put.key = core[0]->key(t);
+	cancel.verb = fabric::control::verb::cancel;
+	unsigned n = 0;
+	for (; enemy->ends[1].open && n < 2000; n++) {
+		put.id = cancel.id = n + 1;
+		say(put);
+		if (enemy->ends[1].open)
+			say(cancel);
+	}
+	EXPECT_LT(n, 2000u);
+	EXPECT_GT(n, 1000u) << "one that is late with its reading keeps its link";
+	EXPECT_TRUE(core[0]->has(t)) << "it stands for others";
 }
 
 } // namespace
