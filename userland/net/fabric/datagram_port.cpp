@@ -16,6 +16,8 @@ namespace
 {
 
 constexpr std::size_t strangers_most = 64;
+// After a lack of descriptors.
+constexpr std::chrono::milliseconds listen_again{50};
 // Between looks for completions that wake no thread.
 constexpr std::chrono::milliseconds look_every{1};
 // A host that has vanished is noticed after idle + count * interval seconds.
@@ -241,11 +243,11 @@ unsigned datagram_port::poll()
 	return n;
 }
 
-// While too many connections have not sent a greeting, further ones wait in the kernel and wake no
-// thread.
+// While too many connections have not sent a greeting, or there is no descriptor for one, further
+// ones wait in the kernel and wake no thread.
 void datagram_port::mind_listener()
 {
-	const bool room = strangers_.size() < strangers_most;
+	const bool room = strangers_.size() < strangers_most && deaf_until_ == never;
 	if (!listener_ || room == listening_)
 		return;
 	const int r = room ? watch(listener_.get(), &listener_, EPOLLIN)
@@ -260,8 +262,12 @@ void datagram_port::accept_all()
 		auto h = std::make_unique<half>();
 		h->socket = descriptor(
 			::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-		if (!h->socket)
+		if (!h->socket) {
+			if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
+			    errno == ENOMEM)
+				deaf_until_ = events_->now() + listen_again;
 			return;
+		}
 		keep_alive(h->socket.get());
 		h->give_up = events_->now() + give_up_after;
 		if (watch(h->socket.get(), h.get(), EPOLLIN) == 0)
@@ -424,7 +430,7 @@ bool datagram_port::arm()
 
 time_point datagram_port::deadline() const
 {
-	time_point t = std::min(look_at_, attempts_deadline());
+	time_point t = std::min({look_at_, deaf_until_, attempts_deadline()});
 	for (const auto &h : strangers_)
 		t = std::min(t, h->give_up);
 	return t;
@@ -434,6 +440,8 @@ void datagram_port::expire(time_point now)
 {
 	if (look_at_ <= now)
 		look_at_ = never;
+	if (deaf_until_ <= now)
+		deaf_until_ = never;
 	expire_attempts(now);
 	strangers_.remove_if([this, now](const auto &h) {
 		if (h->give_up > now)

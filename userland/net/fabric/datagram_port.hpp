@@ -108,6 +108,7 @@ private:
 	bool wakes_ = false;
 	descriptor epoll_, listener_;
 	bool listening_ = false;
+	time_point deaf_until_ = never; ///< for lack of a descriptor; never: it is not
 	std::list<std::unique_ptr<half>> strangers_;
 	/// Addresses in the table, by name, and how many links use each.
 	std::map<std::string, std::pair<fi_addr_t, unsigned>> names_;
