@@ -27,11 +27,6 @@
 #include "userland/net-tools/tasks.hpp"
 #include "userland/net/descriptor.hpp"
 
-namespace fuzz_net
-{
-extern u64 random_state; // net_random.cpp
-} // namespace fuzz_net
-
 namespace
 {
 
@@ -41,7 +36,6 @@ using namespace std::chrono_literals;
 
 constexpr u32 max_steps = 200;
 constexpr std::size_t bulk_places = 16, answer_slots = 16;
-const std::string nid = "127.0.0.1@tcp:12345:31:";
 
 settings how(std::size_t max_message)
 {
@@ -49,13 +43,6 @@ settings how(std::size_t max_message)
 	s.transport = "watched";
 	s.parameters = {{"max_message", std::to_string(max_message)}};
 	return s;
-}
-
-net::address at(unsigned id)
-{
-	net::address a;
-	FUZZ_CHECK(net::parse(nid + std::to_string(id), a) == 0);
-	return a;
 }
 
 bytes message(command c, std::uint16_t run, std::uint32_t number, std::size_t size)
@@ -73,21 +60,6 @@ bytes spoilt(bytes b, script &in)
 		b[where % b.size()] ^= std::byte{in.byte()};
 	}
 	return b;
-}
-
-// Everything in flight arrives or is given up.
-void calm()
-{
-	for (u32 turns = 0;; turns++) {
-		FUZZ_CHECK(turns < 200000);
-		if (turn_all())
-			continue;
-		const net::time_point next = next_deadline();
-		if (next == net::never)
-			return;
-		the_time =
-			std::max(the_time + 1us, std::chrono::nanoseconds(next.time_since_epoch()));
-	}
 }
 
 // ---- a server among strangers ------------------------------------------------------

@@ -21,11 +21,6 @@
 #include "userland/net/calls/head.hpp"
 #include "userland/net/descriptor.hpp"
 
-namespace fuzz_net
-{
-extern u64 random_state; // net_random.cpp
-} // namespace fuzz_net
-
 namespace
 {
 
@@ -36,14 +31,6 @@ using net::core::call_kind;
 
 constexpr u32 max_steps = 200;
 constexpr std::byte filling{0x5a}; // of long results
-const std::string nid = "127.0.0.1@tcp:12345:31:";
-
-net::address at(unsigned id)
-{
-	net::address a;
-	FUZZ_CHECK(net::parse(nid + std::to_string(id), a) == 0);
-	return a;
-}
 
 net::domain_options watched(std::size_t max_message)
 {
@@ -78,21 +65,6 @@ bytes message(const call_head &h, std::span<const std::byte> body)
 	h.put(m.data());
 	m.insert(m.end(), body.begin(), body.end());
 	return m;
-}
-
-// Everything in flight arrives or is given up.
-void calm()
-{
-	for (u32 turns = 0;; turns++) {
-		FUZZ_CHECK(turns < 200000);
-		if (turn_all())
-			continue;
-		const net::time_point next = next_deadline();
-		if (next == net::never)
-			return;
-		the_time =
-			std::max(the_time + 1us, std::chrono::nanoseconds(next.time_since_epoch()));
-	}
 }
 
 enum method : u32 { echo = 1, keep, lengthy, drop, fail };

@@ -4,21 +4,52 @@
 // It sends whatever the play says, offers memory, ends receives at will, and counts what
 // arrives. Each buffer has exactly its stated size and is freed with its operation, so that the
 // sanitizer finds every late access.
+//
+// Also what plays with strangers have in common: addresses, random numbers that they share, and the
+// way to a quiet network.
 #pragma once
 
 #include <algorithm>
 #include <cstring>
 #include <functional>
 #include <map>
+#include <string>
 
 #include "coop/net.hpp"
+#include "rpc/base/types.h"
 #include "tests/fuzz/check.hpp"
 #include "tests/fuzz/net_alone.hpp"
 
 namespace fuzz_net
 {
 
+extern u64 random_state; // net_random.cpp
+
 using bytes = std::vector<std::byte>;
+
+inline const std::string nid = "127.0.0.1@tcp:12345:31:";
+
+inline net::address at(unsigned id)
+{
+	net::address a;
+	FUZZ_CHECK(net::parse(nid + std::to_string(id), a) == 0);
+	return a;
+}
+
+/// Everything in flight arrives or is given up.
+inline void calm()
+{
+	for (u32 turns = 0;; turns++) {
+		FUZZ_CHECK(turns < 200000);
+		if (turn_all())
+			continue;
+		const net::time_point next = next_deadline();
+		if (next == net::never)
+			return;
+		the_time = std::max(the_time + std::chrono::microseconds(1),
+				    std::chrono::nanoseconds(next.time_since_epoch()));
+	}
+}
 
 class stranger final : net::buffer_handler
 {
