@@ -45,15 +45,53 @@ struct heedless final : tm_handler {
 };
 
 struct called {
-	explicit called(domain_options o) : in(o), tm(in, &states)
+	explicit called(domain_options o, unsigned id = 0) : in(o), tm(in, &states)
 	{
-		EXPECT_EQ(tm.start(format(own(0))), 0);
+		EXPECT_EQ(tm.start(format(own(id))), 0);
 		EXPECT_EQ(tm.wait(tm_state::started, clock::now() + 30s), 0);
 	}
 	~called() { (void)tm.stop(true); }
+	void stop()
+	{
+		(void)tm.stop(true);
+		(void)tm.wait(tm_state::stopped, clock::now() + 30s);
+	}
 	heedless states;
 	domain in;
 	transfer_machine tm;
+};
+
+// A message of eight bytes. It outlives its operation.
+class message final : public buffer_handler
+{
+public:
+	message(domain &in, transfer_machine &tm, const address &receiver) :
+		buffer_(in, memory_, sizeof(memory_))
+	{
+		EXPECT_EQ(tm.make_endpoint(format(receiver), to_), 0);
+		operation o;
+		o.queue = queue_type::msg_send;
+		o.length = sizeof(memory_);
+		o.to = to_.get();
+		o.handler = this;
+		EXPECT_EQ(tm.add(buffer_, o), 0);
+	}
+	// The status of its end, once it has come; 1: it does not.
+	int end(clock::duration within = 30s)
+	{
+		for (const auto until = clock::now() + within;
+		     status_ == 1 && clock::now() < until;)
+			std::this_thread::sleep_for(1ms);
+		return status_;
+	}
+
+private:
+	void on_buffer(const buffer_event &e) override { status_ = e.status; }
+
+	std::byte memory_[8]{};
+	buffer buffer_;
+	endpoint_ptr to_;
+	std::atomic<int> status_{1};
 };
 
 struct caller {
@@ -121,23 +159,9 @@ TEST(ntrdma, calls_no_more_peers_than_it_may_have_links)
 	called machine({"ntrdma", {{"max_links", "1"}}});
 	caller one;
 	EXPECT_EQ(one.greet(own(1), one.bell.get()), 0);
-	std::byte memory[8]{};
-	buffer b(machine.in, memory, sizeof(memory));
-	endpoint_ptr to;
-	ASSERT_EQ(machine.tm.make_endpoint(format(own(2)), to), 0);
-	std::atomic<int> status{1};
-	auto handler = buffer_callback([&](const buffer_event &e) { status = e.status; });
-	operation o;
-	o.queue = queue_type::msg_send;
-	o.length = sizeof(memory);
-	o.to = to.get();
-	o.handler = &handler;
-	ASSERT_EQ(machine.tm.add(b, o), 0);
-	for (const auto until = clock::now() + 30s; status == 1 && clock::now() < until;)
-		std::this_thread::yield();
-	EXPECT_EQ(status, -ENOBUFS);
-	(void)machine.tm.stop(true);
-	(void)machine.tm.wait(tm_state::stopped, clock::now() + 30s);
+	message m(machine.in, machine.tm, own(2));
+	EXPECT_EQ(m.end(), -ENOBUFS);
+	machine.stop();
 }
 
 TEST(ntrdma, parked_has_room_for_two_offers)
@@ -171,28 +195,10 @@ using settings = std::vector<std::pair<std::string, std::string>>;
 // The status of a message between machines with these options.
 int sends(settings called_by, settings calling)
 {
-	called machine({"ntrdma", called_by});
-	heedless states;
-	domain in({"ntrdma", calling});
-	transfer_machine tm(in, &states);
-	EXPECT_EQ(tm.start(format(own(5))), 0);
-	EXPECT_EQ(tm.wait(tm_state::started, clock::now() + 30s), 0);
-	std::byte memory[8]{};
-	buffer b(in, memory, sizeof(memory));
-	endpoint_ptr to;
-	EXPECT_EQ(tm.make_endpoint(format(own(0)), to), 0);
-	std::atomic<int> status{1};
-	auto handler = buffer_callback([&](const buffer_event &e) { status = e.status; });
-	operation o;
-	o.queue = queue_type::msg_send;
-	o.length = sizeof(memory);
-	o.to = to.get();
-	o.handler = &handler;
-	EXPECT_EQ(tm.add(b, o), 0);
-	for (const auto until = clock::now() + 30s; status == 1 && clock::now() < until;)
-		std::this_thread::yield();
-	(void)tm.stop(true);
-	(void)tm.wait(tm_state::stopped, clock::now() + 30s);
+	called machine({"ntrdma", called_by}), sender({"ntrdma", calling}, 5);
+	message m(sender.in, sender.tm, own(0));
+	const int status = m.end();
+	sender.stop();
 	return status;
 }
 
@@ -209,33 +215,15 @@ TEST(ntrdma_auto, calls_a_machine_of_this_host_by_memory_and_never_by_tcp)
 	rdma::unique_fd here, far;
 	ASSERT_EQ(listen_at(own(0), here), 0);
 	ASSERT_EQ(rdma::listen_tcp(own(0).ip, tcp_port(own(0)), far), 0);
-	heedless states;
-	domain in({"ntrdma", {{"backend", "auto"}}});
-	transfer_machine tm(in, &states);
-	ASSERT_EQ(tm.start(format(own(5))), 0);
-	ASSERT_EQ(tm.wait(tm_state::started, clock::now() + 30s), 0);
-	std::byte memory[8]{};
-	buffer b(in, memory, sizeof(memory));
-	endpoint_ptr to;
-	ASSERT_EQ(tm.make_endpoint(format(own(0)), to), 0);
-	std::atomic<int> status{1};
-	auto handler = buffer_callback([&](const buffer_event &e) { status = e.status; });
-	operation o;
-	o.queue = queue_type::msg_send;
-	o.length = sizeof(memory);
-	o.to = to.get();
-	o.handler = &handler;
-	ASSERT_EQ(tm.add(b, o), 0);
+	called sender({"ntrdma", {{"backend", "auto"}}}, 5);
+	message m(sender.in, sender.tm, own(0));
 	// Nobody greets it, so it gives up; by then it had every reason to try the other way.
-	for (const auto until = clock::now() + 60s; status == 1 && clock::now() < until;)
-		std::this_thread::sleep_for(1ms);
-	EXPECT_EQ(status, -ECONNREFUSED);
+	EXPECT_EQ(m.end(60s), -ECONNREFUSED);
 	pollfd all[] = {{here.get(), POLLIN, 0}, {far.get(), POLLIN, 0}};
 	EXPECT_EQ(::poll(all, 2, 0), 1);
 	EXPECT_NE(all[0].revents, 0);
 	EXPECT_EQ(all[1].revents, 0);
-	(void)tm.stop(true);
-	(void)tm.wait(tm_state::stopped, clock::now() + 30s);
+	sender.stop();
 }
 
 TEST(ntrdma_auto, takes_callers_both_ways)
@@ -276,17 +264,7 @@ TEST(ntrdma_idle, a_link_without_requests_is_set_aside_until_the_next_one)
 		in_turn = theirs.waiting.load() ? in_turn + 1 : 0;
 		return in_turn == 1000;
 	}));
-	std::byte memory[8]{};
-	buffer b(in, memory, sizeof(memory));
-	endpoint_ptr to;
-	ASSERT_EQ(tm.make_endpoint(format(own(1)), to), 0);
-	auto handler = buffer_callback([](const buffer_event &) {});
-	operation o;
-	o.queue = queue_type::msg_send;
-	o.length = sizeof(memory);
-	o.to = to.get();
-	o.handler = &handler;
-	ASSERT_EQ(tm.add(b, o), 0);
+	const message m(in, tm, own(1));
 	EXPECT_TRUE(polls_until(tm, [&] { return rdma::is_there(theirs.wqes[0], 0); }));
 	(void)tm.stop(true);
 	(void)tm.wait(tm_state::stopped, clock::now() + 30s);
