@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // far.cpp - links by TCP that are not to come up: callers that are not the named peer, and nodes
-// that are not to listen. Those that come up are among the tests of windows.
+// that are not to listen; and one that a reset ends. Those that come up are among the tests of
+// windows.
 #include <array>
 #include <chrono>
 #include <cstdlib>
@@ -14,6 +15,7 @@
 #include <sys/socket.h>
 
 #include "userland/ntrdma/node/node.hpp"
+#include "userland/ntrdma/stream/encoder.hpp"
 
 namespace
 {
@@ -170,6 +172,49 @@ TEST_F(far, what_is_no_frame_ends_the_link)
 	EXPECT_TRUE(gets(link_stage::over));
 	auto held = n->hold();
 	EXPECT_EQ(m->pair->state(), pair_state::error);
+}
+
+// The reset comes with no regard to what was sent before, but Linux keeps what has arrived.
+TEST_F(far, what_a_peer_sent_before_a_reset_of_its_connection_counts)
+{
+	unique_fd fd = connection(loopback);
+	far_greeting g, start = hello();
+	start.kind = far_kind::start;
+	ASSERT_TRUE(send_greeting(fd.get(), hello()));
+	ASSERT_EQ(answer(fd, &g), 1);
+	ASSERT_TRUE(send_greeting(fd.get(), start));
+	ASSERT_TRUE(gets(link_stage::up));
+	auto theirs = std::make_unique<half>();
+	wqe &w = theirs->wqes[0];
+	w.op = static_cast<std::uint8_t>(operation::send);
+	w.how = static_cast<std::uint8_t>(carriage::within);
+	w.length = 8;
+	w.body[0] = 42;
+	theirs->wqe_prod = 1;
+	encoder e{*theirs};
+	std::array<std::uint8_t, 8> memory{};
+	const auto at = reinterpret_cast<std::uintptr_t>(memory.data());
+	{
+		auto held = n->hold(); // the node reads all of it together
+		recv_request r{};
+		r.segments = 1;
+		r.at[0] = {at, 8, *n->regions().add(memory.data(), 8, at, 0, local_write)};
+		ASSERT_EQ(m->pair->post_recv(r), 0);
+		std::array<piece, 8> pieces;
+		const std::size_t count = e.next(pieces);
+		for (std::size_t i = 0; i < count; i++)
+			ASSERT_EQ(send(fd.get(), pieces[i].at, pieces[i].length, 0),
+				  static_cast<ssize_t>(pieces[i].length));
+		const linger none{1, 0};
+		ASSERT_EQ(setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &none, sizeof(none)), 0);
+		fd = unique_fd{};
+	}
+	EXPECT_TRUE(gets(link_stage::over));
+	auto held = n->hold();
+	std::array<completion, 2> got;
+	ASSERT_EQ(queue.poll(got), 1u);
+	EXPECT_EQ(got[0].result, status::success);
+	EXPECT_EQ(memory[0], 42);
 }
 
 TEST_F(far, of_two_equal_numbers_the_higher_address_calls)
