@@ -40,6 +40,21 @@ def wait_for(condition, what, deadline=DEADLINE):
         time.sleep(0.01)
 
 
+def state_of(task):
+    """The state letter of a process or thread (a path below /proc); X if it has ended."""
+    try:
+        with open(f"/proc/{task}/stat") as f:
+            return f.read().rpartition(") ")[2][0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "X"
+
+
+def wait_until_stopped(pid):
+    """After SIGSTOP: each thread works on until it notices."""
+    wait_for(lambda: all(state_of(f"{pid}/task/{t}") in "TtX" for t in os.listdir(f"/proc/{pid}/task")),
+             f"process {pid} has stopped")
+
+
 def is_mounted(path):
     with open("/proc/self/mountinfo") as f:
         return any(line.split()[4] == path for line in f)
@@ -79,12 +94,7 @@ class Process:
     def freeze(self):
         """Sends SIGSTOP and waits until every thread has stopped: from here on it answers nothing."""
         self.popen.send_signal(signal.SIGSTOP)
-        wait_for(lambda: all(self._state(t) in "Tt" for t in os.listdir(f"/proc/{self.popen.pid}/task")),
-                 f"{self.argv[0]} has stopped")
-
-    def _state(self, task):
-        with open(f"/proc/{self.popen.pid}/task/{task}/stat") as f:
-            return f.read().rpartition(") ")[2][0]
+        wait_until_stopped(self.popen.pid)
 
     def kill(self):
         """Kills it without any goodbye, as a crash does."""

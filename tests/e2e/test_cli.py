@@ -15,7 +15,8 @@ import time
 
 import pytest
 
-from cluster import BIN, is_mounted, program, unmount, wait_for
+from cluster import BIN, DEADLINE, is_mounted, program, state_of, unmount, wait_for
+from step import SPARED
 
 OK, FAILED, USAGE, NOT_COOPFS, PERMISSION = range(5)
 MOUNT_USAGE, MOUNT_FAILED = 1, 32  # exit statuses of a helper of mount(8)
@@ -55,11 +56,7 @@ def new_dir(cluster, name):
 
 
 def alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat", encoding="ascii") as f:
-            return f.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+    return state_of(pid) not in "ZX"
 
 
 def pid_of(path):

@@ -11,7 +11,8 @@ import threading
 
 import pytest
 
-from cluster import drop_kernel_pages, wait_for
+from cluster import DEADLINE, drop_kernel_pages, state_of, wait_for, wait_until_stopped
+from step import SPARED
 
 SIZE = 48 << 20
 
@@ -148,18 +149,8 @@ def in_fuse(task):
     """Whether a process or thread waits for an answer from the file system."""
     with open(f"/proc/{task}/wchan") as f:
         where = f.read()
-    with open(f"/proc/{task}/stat") as f:
-        if f.read().rpartition(")")[2].split()[0] == "D":
-            return True  # waits for a page; the kernel does not always tell where
-    return any(word in where for word in ("request_wait", "fuse", "folio_wait", "filemap"))
-
-
-def is_stopped(pid):
-    """Whether every thread has stopped: each works on until it notices the stop signal."""
-    def state(thread):
-        with open(f"/proc/{pid}/task/{thread}/stat", encoding="utf-8") as f:
-            return f.read().rpartition(")")[2].split()[0]
-    return all(state(thread) == "T" for thread in os.listdir(f"/proc/{pid}/task"))
+    # D: waits for a page; the kernel does not always tell where
+    return state_of(task) == "D" or any(word in where for word in ("request_wait", "fuse", "folio_wait", "filemap"))
 
 
 @contextlib.contextmanager
@@ -172,7 +163,7 @@ def waiting(cluster, path, call):
     try:
         assert child.stdout.readline() == "ready\n"
         daemon.send_signal(signal.SIGSTOP)
-        wait_for(lambda: is_stopped(daemon.pid), "the daemon to stop")
+        wait_until_stopped(daemon.pid)
         child.stdin.write("go\n")
         child.stdin.flush()
         wait_for(lambda: in_fuse(child.pid), f"it waits in {call}")

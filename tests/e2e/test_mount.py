@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from cluster import Process, address, is_mounted, program, unmount, wait_for
+from cluster import DEADLINE, Process, address, is_mounted, program, state_of, unmount, wait_for
 
 
 def attempt(cluster, options, source=None, path=None):
@@ -28,12 +28,7 @@ def pid_of(path):
 
 
 def gone(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    with open(f"/proc/{pid}/stat") as f:
-        return f.read().rsplit(")", 1)[1].split()[0] == "Z"
+    return state_of(pid) in "ZX"
 
 
 @pytest.mark.parametrize("options, named, allowed", [
