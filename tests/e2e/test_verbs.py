@@ -253,13 +253,17 @@ def test_a_listener_without_descriptors_sleeps_and_takes_callers_later(how, monk
         out, _ = child.communicate(timeout=DEADLINE)
     assert (child.returncode, out) == (0, "threads: True sent away: True\n")
 
+# qperf gives up when the other side is silent for 5 s, unless told otherwise.
+QPERF_SERVER = ("qperf", "-lp", str(PORT), "-lto", str(DEADLINE))
+QPERF_CLIENT = ("qperf", "-lp", str(PORT), "-to", str(DEADLINE), "-t", "1", "127.0.0.1")
+
 
 def test_qperf():
-    with started("qperf", "-lp", str(PORT)) as server:
+    with started(*QPERF_SERVER) as server:
         wait_for(lambda: server.poll() is not None or listens(PORT), "qperf listens")
         # The last two verify what atomic operations leave in memory.
         tests = ["rc_lat", "rc_bw", "rc_rdma_write_bw", "rc_rdma_read_bw", "ver_rc_compare_swap", "ver_rc_fetch_add"]
-        with started("qperf", "-lp", str(PORT), "-t", "1", "127.0.0.1", *tests) as client:
+        with started(*QPERF_CLIENT, *tests) as client:
             out, _ = client.communicate(timeout=DEADLINE)
         assert client.returncode == 0, out
         assert all(t + ":" in out for t in tests)
@@ -364,10 +368,10 @@ def test_noise_on_the_port_of_datagrams_does_no_harm():
 
 
 def test_qperf_of_datagrams():
-    with started("qperf", "-lp", str(PORT)) as server:
+    with started(*QPERF_SERVER) as server:
         wait_for(lambda: server.poll() is not None or listens(PORT), "qperf listens")
         tests = ["ud_lat", "ud_bw"]
-        with started("qperf", "-lp", str(PORT), "-t", "1", "127.0.0.1", *tests) as client:
+        with started(*QPERF_CLIENT, *tests) as client:
             out, _ = client.communicate(timeout=DEADLINE)
         assert client.returncode == 0, out
         assert all(t + ":" in out for t in tests)
