@@ -422,7 +422,7 @@ def test_what_is_not_offered_is_refused():
 @pytest.mark.parametrize("arguments", [(), ("-e",), ("-s", "1000000")], ids=["poll", "events", "large"])
 def test_a_peer_that_is_gone_ends_the_program(how, arguments):
     many = ["-n", "100000000", "-p", str(PORT), *arguments]
-    options = ("--bound", "5000")
+    options = ("--bound", "10000")  # within a shorter time a busy machine might not run it
     with started("ibv_rc_pingpong", *many, options=options) as server:
         wait_for(lambda: server.poll() is not None or listens(PORT), "the server listens")
         with started("ibv_rc_pingpong", *many, "127.0.0.1", options=options) as client:
@@ -493,7 +493,7 @@ def test_info_names_the_back_end(backend, monkeypatch):
 # Two network namespaces that a cable joins. Prints how each program ended.
 TWO_HOSTS = """
 ip link set lo up && ip link add coop-a type veth peer name coop-b || exit 77
-unshare --net sleep 300 & other=$!
+unshare --net sleep 900 & other=$!
 trap 'kill $other' EXIT
 until ! [ /proc/$other/ns/net -ef /proc/self/ns/net ]; do sleep 0.1; done
 ip link set coop-b netns $other || exit 77
