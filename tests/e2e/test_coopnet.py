@@ -68,6 +68,11 @@ class serving:
         assert prefix == "clients type"
         return self
 
+    def serves(self):
+        """Waits until it is busy with clients: it sleeps without, and their greetings take less time than this."""
+        idle = ticks(self.child.pid)
+        wait_for(lambda: ticks(self.child.pid) > idle + 10, "the server to be busy")
+
     def end(self, by=signal.SIGTERM):
         self.child.send_signal(by)
         out, err = self.child.communicate(timeout=60)
@@ -414,8 +419,7 @@ def test_a_server_that_dies_ends_the_client():
                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                   text=True)
         try:
-            idle = ticks(server.child.pid)
-            wait_for(lambda: ticks(server.child.pid) > idle + 2, "the server to be busy")
+            server.serves()
             server.child.kill()
             out, err = client.communicate(timeout=60)
         finally:
@@ -432,14 +436,13 @@ def test_a_signal_ends_a_measurement(way, number):
     """The program reports the interruption, releases what it holds and dies of the signal, also where
     libfabric has installed its own handlers."""
     with serving(way, f"{HOST}.20") as server:
-        idle = ticks(server.child.pid)
         client = subprocess.Popen([program("coopnet"), "ping", "-t", *way, "-s", "8", "-n", "100000000",
                                    "--seconds", "600", f"{HOST}.20"], stdin=subprocess.DEVNULL,
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                   # nohup may have started the tests, and a signal that is ignored remains so.
                                   preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))
         try:
-            wait_for(lambda: ticks(server.child.pid) > idle + 2, "the server to be busy")
+            server.serves()
             client.send_signal(number)
             out, err = client.communicate(timeout=60)
         finally:
@@ -468,13 +471,12 @@ def test_a_host_that_is_not_there_has_refused_nothing(way):
 def test_a_server_that_is_killed_is_noticed(way):
     """The client notices, although its sends have all succeeded and its deadline is far away."""
     with serving(way, f"{HOST}.23") as server:
-        idle = ticks(server.child.pid)
         client = subprocess.Popen([program("coopnet"), "ping", "-t", *way, "-s", "64", "-n", "100000000",
                                    "--seconds", "600", "--timeout", "600", f"{HOST}.23"],
                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                   stderr=subprocess.PIPE, text=True)
         try:
-            wait_for(lambda: ticks(server.child.pid) > idle + 2, "the server to be busy")
+            server.serves()
             server.child.kill()
             _, err = client.communicate(timeout=60)
         finally:
@@ -487,12 +489,11 @@ def test_a_second_signal_ends_a_server_that_cannot_end():
     """A client that stopped in the middle of a transfer may still write to the server's memory."""
     way = ("fabric", "-o", "provider=tcp")
     with serving(way, f"{HOST}.22") as server:
-        idle = ticks(server.child.pid)
         client = subprocess.Popen([program("coopnet"), "bulk", "-t", *way, "-s", "1m", "-n", "100000000",
                                    "--seconds", "600", f"{HOST}.22"], stdin=subprocess.DEVNULL,
                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            wait_for(lambda: ticks(server.child.pid) > idle + 2, "the server to be busy")
+            server.serves()
             client.send_signal(signal.SIGSTOP)
             server.child.send_signal(signal.SIGINT)
             assert server.end(signal.SIGTERM)[0] in (0, -signal.SIGINT, -signal.SIGTERM)
@@ -506,12 +507,11 @@ def test_a_signal_that_is_ignored_remains_so():
     command = [program("coopnet"), "ping", "-t", "fabric", "-o", "provider=tcp", "-s", "8", "-n", "100000000",
                "--seconds", "600", f"{HOST}.21"]
     with serving(("fabric", "-o", "provider=tcp"), f"{HOST}.21") as server:
-        idle = ticks(server.child.pid)
         client = subprocess.Popen(["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *command],
                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE, text=True)
         try:
-            wait_for(lambda: ticks(server.child.pid) > idle + 2, "the server to be busy")
+            server.serves()
             client.send_signal(signal.SIGHUP)
             client.send_signal(signal.SIGTERM)
             _, err = client.communicate(timeout=60)
