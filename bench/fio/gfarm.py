@@ -133,10 +133,10 @@ class gfarm_service:
     def _until(self, what, *argv, ready=lambda text: True):
         """Waits with short attempts, because a client retries a refused connection for half a minute."""
         def attempt():
-            done = self.processes_.run_any([*self.as_user(), "timeout", "2", *argv])
+            done = self.processes_.run_any([*self.as_user(), "timeout", "5", *argv])
             return done.returncode == 0 and ready(done.stdout)
 
-        wait_for(f"gfarm: {what} (log in {self.base_}/var)", attempt, seconds=20)
+        wait_for(f"gfarm: {what} (log in {self.base_}/var)", attempt, seconds=120)
 
     def fill(self, mountpoint):
         """Copies the corpus in; it stays in gfsd's page cache."""

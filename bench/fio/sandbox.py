@@ -219,7 +219,7 @@ class processes:
         return " | ".join(text[-3:]) or "(no output)"
 
 
-def wait_for(what, condition, seconds=15, child=None, owner=None):
+def wait_for(what, condition, seconds=120, child=None, owner=None):
     """Polls until condition() is true; the error names what did not happen, and quotes the log's end."""
     deadline = time.monotonic() + seconds
     while not condition():

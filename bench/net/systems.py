@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import time
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 MIB = 1 << 20
 CONNECTED = 400  # machines that send a message to the server
 CPUS = sorted(os.sched_getaffinity(0))[:2]

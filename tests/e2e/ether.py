@@ -16,7 +16,7 @@ import threading
 from cluster import program, wait_for
 
 TOOL = program("coop-verbs")
-DEADLINE = 60
+DEADLINE = 120
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None, use_errno=True)
 SETNS_NET = 0x40000000

@@ -169,7 +169,7 @@ def test_a_run_writes_its_figures_and_removes_its_files(tmp_path):
     work, out = tmp_path / "work", tmp_path / "out"
     work.mkdir()
     done = subprocess.run(command(work, out, "--only", "seq128k", "--systems", "local"),
-                          capture_output=True, text=True, timeout=300)
+                          capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     record = json.loads((out / "fio.json").read_text())
     assert [one["system"] for one in record["figures"]] == ["local"]
@@ -191,7 +191,7 @@ def test_gfarm_where_fuse_is_for_root_alone(tmp_path):
         done = subprocess.run(
             ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh",
              *command(work, out, "--only", "rand4k", "--systems", "gfarm,gfarm-unbuffered")],
-            capture_output=True, text=True, timeout=300)
+            capture_output=True, text=True, timeout=600)
         assert os.listdir(work) == [], done.stdout
     assert done.returncode == 0, done.stdout + done.stderr
     assert {one["system"] for one in json.loads((out / "fio.json").read_text())["figures"]} == \
@@ -212,11 +212,11 @@ def test_an_interrupted_run_leaves_nothing(tmp_path):
             if "repetition" in line:
                 break
         child.send_signal(signal.SIGTERM)
-        assert child.wait(60) != 0
+        assert child.wait(300) != 0
     finally:
         child.kill()
         child.stdout.close()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while left_overs(work, said) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert left_overs(work, said) == []

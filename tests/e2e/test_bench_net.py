@@ -32,7 +32,7 @@ def test_as_many_peers_as_it_asks_for_can_connect(one, tmp_path):
     done = subprocess.run(
         [str(BENCH / "run"), "--systems", one.name, "--reps", "1", "--seconds", "0.01", "--peers", "10", "--out", out],
         env=dict(os.environ, COOP_BIN=os.path.dirname(program("coopnet")), PYTHONDONTWRITEBYTECODE="1"),
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False)
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     record = json.loads((out / "net.json").read_text())
     assert record["failed"] == []

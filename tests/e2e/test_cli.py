@@ -32,7 +32,7 @@ def coopfs(cluster):
 
     def run(*args, name="coopfs", **kw):
         done = subprocess.run([program(name), *args], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              timeout=60, env=dict(os.environ, LC_ALL="C.UTF-8"), check=False, **kw)
+                              timeout=DEADLINE, env=dict(os.environ, LC_ALL="C.UTF-8"), check=False, **kw)
         return done.returncode, done.stdout, done.stderr
     return run
 
@@ -153,7 +153,7 @@ def test_foreground_is_the_process_itself(cluster, coopfs, data):
             wait_for(lambda: os.path.exists(path + "/.coopfs/info"), "its control files")
             assert pid_of(path) == child.pid
             assert coopfs("umount", path)[0] == OK
-            assert child.wait(30) == 0
+            assert child.wait(DEADLINE) == 0
         finally:
             child.kill()
             unmount(path)
@@ -168,7 +168,7 @@ def test_mount_helper_takes_the_arguments_of_mount8(cluster, coopfs, data):
 
     def mount(*args):
         return subprocess.run([helper, cluster.source(), path, *args], stdin=subprocess.DEVNULL,
-                              capture_output=True, text=True, timeout=60, env=env, check=False)
+                              capture_output=True, text=True, timeout=DEADLINE, env=env, check=False)
     done = mount("-f", "-v", "-o", "rw,noauto,_netdev,x-systemd.automount,ro")
     assert done.returncode == OK and "coopfs-fuse" in done.stderr and not is_mounted(path), done.stderr
     done = mount("-n", "-o", "defaults,nofail,ro")
@@ -185,7 +185,7 @@ def test_type_coopfs_means_the_module(cluster):
     helper = cluster.file("mount.coopfs")
     shutil.copy(program("coopfs"), helper)
     done = subprocess.run([helper, cluster.source(), path, "-f", "-v"], stdin=subprocess.DEVNULL,
-                          capture_output=True, text=True, timeout=60, check=False)
+                          capture_output=True, text=True, timeout=DEADLINE, check=False)
     with open("/proc/filesystems", encoding="utf-8") as table:
         has_module = "\tcoopfs\n" in table.read()
     assert "coopfs-fuse" not in done.stderr
@@ -212,10 +212,10 @@ def test_remount(cluster, coopfs, data):
     shutil.copy(program("coopfs"), helper)
     done = subprocess.run([helper, cluster.source(), node.path, "-s", "-o",
                            "ro,relatime,user_id=0,group_id=0,max_read=1048576,remount"],
-                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert done.returncode == OK and "ro" in flags() and "nosuid" not in flags(), done.stderr
     done = subprocess.run([helper, cluster.source(), node.path, "-o", "remount,readahead=16"],
-                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert done.returncode == MOUNT_USAGE and "readahead=16" in done.stderr
     status, _, err = coopfs("mount", "-t", "fuse.coopfs", "a,b:/data", path)
     assert status == USAGE and "one server" in err
@@ -262,7 +262,8 @@ def test_choice_of_the_mount(cluster, coopfs, data):
     one = cluster.node(peers=False)
     # Other tests have mounts too, and make and end them meanwhile: alone in a namespace it is the only one.
     done = subprocess.run(["unshare", "--mount", "--propagation", "private", "sh", "-c", ALONE, "sh", program("coopfs"),
-                           one.path], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+                           one.path], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE,
+                          check=False)
     assert done.returncode == OK and one.path in done.stdout, done.stderr
     assert coopfs("stats", one.path + "/f")[0] == OK
     assert coopfs("stats", ".", cwd=one.path)[0] == OK

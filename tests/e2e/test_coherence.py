@@ -15,7 +15,7 @@ import threading
 
 import pytest
 
-from cluster import Node, address, program, wait_for
+from cluster import DEADLINE, Node, address, program, wait_for
 
 SECONDS = int(os.environ.get("COOP_COHERENCE_SECONDS", "2"))
 
@@ -25,7 +25,7 @@ def coherence(path, *args):
         pytest.skip("needs coop-coherence: build it first")
     seed = os.environ.get("SEED", "1")
     done = subprocess.run([program("tests/coop-coherence"), "-s", seed, *map(str, args), path],
-                          capture_output=True, text=True, timeout=120 + 20 * SECONDS)
+                          capture_output=True, text=True, timeout=600 + 20 * SECONDS)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -143,7 +143,7 @@ if role == "store":
 elif role == "pwrite":
     os.pwrite(fd, b"2", 0)
 else:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while m[0] == 0:
         assert time.monotonic() < end, "nothing was written"
     # Ask storage for the attributes: they carry a version that the client does not know yet.
@@ -189,7 +189,7 @@ def test_a_reply_that_tells_of_a_store_does_not_cost_a_write_on_its_way(cluster)
         go("watch")
         verdict = actors["watch"].stdout.readline()
         proxy.go_on.set()
-        errors = {role: actor.communicate(timeout=60)[1] for role, actor in actors.items()}
+        errors = {role: actor.communicate(timeout=DEADLINE)[1] for role, actor in actors.items()}
         assert not any(errors.values()), errors
         assert verdict == "kept\n"
         with open(path, "rb") as f:

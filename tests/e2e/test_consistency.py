@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from cluster import drop_kernel_pages, wait_for
+from cluster import DEADLINE, drop_kernel_pages, wait_for
 
 
 def put(path, data):
@@ -145,9 +145,10 @@ def test_a_reader_with_the_file_open_gets_bytes_whatever_happens(cluster):
     for t in threads:
         t.start()
     for t in threads[1:]:
-        t.join(120)
+        t.join(5 * DEADLINE)
     stop.set()
-    threads[0].join(30)
+    threads[0].join(DEADLINE)
+    assert not any(t.is_alive() for t in threads), "stuck"
     assert not failures, failures[:5]
     assert get(b.path + "/f") == get(cluster.export + "/f")
 
@@ -177,7 +178,7 @@ def test_append_from_two_nodes(cluster):
     for t in threads:
         t.start()
     for t in threads:
-        t.join(240)
+        t.join(5 * DEADLINE)
     expected = sorted(f"{m}{i:04d}" for m in "ab" for i in range(count))
     for place in (a.path, b.path, cluster.export):
         assert sorted(get(place + "/log").decode().split()) == expected, place

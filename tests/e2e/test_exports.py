@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from cluster import Node, program, unmount, wait_for
+from cluster import DEADLINE, Node, program, unmount, wait_for
 from test_permissions import as_user, read, write
 
 NOBODY = 65534
@@ -105,7 +105,7 @@ def test_strangers_are_refused(cluster):
     os.mkdir(path)
     try:
         done = subprocess.run([program("coopfs-fuse"), source, path], capture_output=True,
-                              text=True, timeout=60, check=False)
+                              text=True, timeout=DEADLINE, check=False)
     finally:
         unmount(path)
     assert done.returncode != 0

@@ -48,7 +48,7 @@ class Reader(threading.Thread):
                     out.append(piece)
                     if not self.reached.is_set() and len(out) * (128 << 10) >= self.pause_at:
                         self.reached.set()
-                        self.go_on.wait(60)
+                        self.go_on.wait(2 * DEADLINE)
             self.result = b"".join(out)
         except OSError as e:
             self.result = e
@@ -56,7 +56,7 @@ class Reader(threading.Thread):
 
     def finish(self):
         self.go_on.set()
-        self.join(120)
+        self.join(DEADLINE)
         assert not self.is_alive(), "the reader hangs"
         return self.result
 
@@ -65,7 +65,7 @@ def test_a_peer_is_killed_in_mid_read(cluster, data):
     a, b = cluster.connected(2)
     assert get(a.path + "/f") == data
     reader = Reader(b.path + "/f", SIZE // 4)
-    assert reader.reached.wait(60)
+    assert reader.reached.wait(DEADLINE)
     a.process.popen.kill()
     assert reader.finish() == data
     s = b.stats()
@@ -105,7 +105,7 @@ def test_a_peer_comes_back(cluster, data):
 def test_the_daemon_restarts_in_mid_read(cluster, data, peers):
     node = cluster.node("cache_size=16M", peers=peers)
     reader = Reader(node.path + "/f", SIZE // 4)
-    assert reader.reached.wait(60)
+    assert reader.reached.wait(DEADLINE)
     cluster.daemon.process.kill()
     cluster.daemon.start()
     assert reader.finish() == data
@@ -115,7 +115,7 @@ def test_the_daemon_restarts_in_mid_read(cluster, data, peers):
 def test_a_daemon_that_is_away_for_a_while(cluster, data):
     node = cluster.node("cache_size=16M", peers=False)
     reader = Reader(node.path + "/f", SIZE // 4)
-    assert reader.reached.wait(60)
+    assert reader.reached.wait(DEADLINE)
     cluster.daemon.process.kill()
     reader.go_on.set()
     reader.join(1.0)
@@ -231,7 +231,7 @@ def test_a_handled_signal_fails_no_call(cluster, data, call):
         with pytest.raises(subprocess.TimeoutExpired):
             child.wait(1)
         cluster.daemon.process.popen.send_signal(signal.SIGCONT)
-        assert child.communicate(timeout=60)[0] == f"{1 << 20 if call == 'read' else 0} 0\n"
+        assert child.communicate(timeout=DEADLINE)[0] == f"{1 << 20 if call == 'read' else 0} 0\n"
 
 
 def test_writes_go_on_after_a_restart(cluster):

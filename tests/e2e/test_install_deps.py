@@ -39,7 +39,7 @@ def machine(tmp_path):
                 (tmp_path / f"{step}-{n + 1}").write_text(text)
         done = subprocess.run([os.path.join(TOOLS, "install-deps"), "programs"], capture_output=True, text=True,
                               env=dict(os.environ, PATH=f"{tmp_path}:{os.environ['PATH']}",
-                                       COOP_APT_PATIENCE=str(patience)), timeout=60, check=False)
+                                       COOP_APT_PATIENCE=str(patience)), timeout=300, check=False)
         return done, (tmp_path / "calls").read_text().splitlines()
     return run
 

@@ -21,7 +21,7 @@ def here(tmp_path):
         for version in versions:
             (modules / version / "build").mkdir(parents=True)
         return subprocess.run(command, cwd=TOP, env=dict(os.environ, LIB_MODULES=str(modules), MAKEFLAGS=""),
-                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False)
     return run
 
 

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from cluster import wait_for
+from cluster import DEADLINE, wait_for
 
 TRUST = 10.0   # seconds that a client relies on leases without hearing from the daemon
 ANSWER = 15.0  # seconds that the daemon waits for the answer to a recall
@@ -62,7 +62,7 @@ def run(*argv, cwd=None):
                GIT_AUTHOR_NAME="a", GIT_AUTHOR_EMAIL="a@example.org", GIT_COMMITTER_NAME="a",
                GIT_COMMITTER_EMAIL="a@example.org")
     return subprocess.run(argv, cwd=cwd, env=env, check=True, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, timeout=60).stdout
+                          stdout=subprocess.PIPE, timeout=DEADLINE).stdout
 
 
 def tree(base):

@@ -15,7 +15,7 @@ import threading
 
 import pytest
 
-from cluster import wait_for
+from cluster import DEADLINE, wait_for
 
 F_OFD_SETLK, F_OFD_SETLKW = 37, 38
 
@@ -73,7 +73,7 @@ sys.stdin.readline()
 
     def end(self):
         self.p.stdin.close()
-        self.p.wait(30)
+        self.p.wait(DEADLINE)
 
 
 def waiters(cluster):
@@ -205,7 +205,7 @@ def test_two_who_want_to_write_what_both_read(pair):
         for t in threads:
             t.start()
         for t in threads:
-            t.join(30)
+            t.join(DEADLINE)
         assert sorted(done) == sorted([a, b])
 
 
@@ -232,7 +232,7 @@ except OSError as e:
     for p in ps:
         p.stdin.write("\n")
         p.stdin.flush()
-    said = sorted(p.communicate(timeout=60)[0].strip() for p in ps)
+    said = sorted(p.communicate(timeout=DEADLINE)[0].strip() for p in ps)
     assert said == ["circle", "held"]
 
 
@@ -260,7 +260,7 @@ def test_what_was_written_under_the_lock_is_read_under_it(pair):
     for t in threads:
         t.start()
     for t in threads:
-        t.join(120)
+        t.join(5 * DEADLINE)
     with open(pair[0].path + "/f", "rb") as f:
         counts = struct.unpack_from("Q", f.read(), 0)[0], 0
     assert not errors
@@ -306,7 +306,7 @@ def test_sqlite_with_a_writer_on_each_node(pair):
 
     def run(i):
         try:
-            db = sqlite3.connect(paths[i], timeout=60)
+            db = sqlite3.connect(paths[i], timeout=600)
             for n in range(each):
                 with db:
                     db.execute("begin immediate")
@@ -319,7 +319,7 @@ def test_sqlite_with_a_writer_on_each_node(pair):
     for t in threads:
         t.start()
     for t in threads:
-        t.join(180)
+        t.join(1200)
     assert not errors
     with contextlib.closing(sqlite3.connect(paths[1])) as db:
         assert db.execute("pragma integrity_check").fetchone() == ("ok",)

@@ -18,7 +18,7 @@ def attempt(cluster, options, source=None, path=None):
     argv = [program("coopfs-fuse"), source or cluster.source(), path]
     if options:
         argv += ["-o", options]
-    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE)
     return done.returncode, done.stderr
 
 
@@ -152,7 +152,7 @@ def with_helpers(cluster, script):
     os.makedirs(path, exist_ok=True)
     env = dict(os.environ, COOPFS=program("coopfs"), DIR=path, SOURCE=cluster.source())
     done = subprocess.run(["unshare", "--mount", "--propagation", "private", "sh", "-c", HELPERS + script],
-                          env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+                          env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=3 * DEADLINE)
     if "overlay" in done.stderr and "unknown filesystem" in done.stderr:
         pytest.skip("this kernel has no overlay file system")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -284,5 +284,5 @@ def test_ends_while_the_daemon_is_away(cluster):
     reader = Process(["cat", node.path + "/f"], cluster.file("cat.log"))
     wait_for(lambda: node.process.running() and reader.running(), "a reader waits")
     node.stop()
-    reader.popen.wait(30)
+    reader.popen.wait(DEADLINE)
     assert reader.popen.returncode != 0

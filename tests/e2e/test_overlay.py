@@ -121,7 +121,7 @@ def test_lower_layers_of_an_overlay(cluster, options):
     before = seen(cluster.export)
     scratch = cluster.file("scratch")
     os.mkdir(scratch)
-    done = subprocess.run(["unshare", "-m", "sh", "-c", SCRIPT], capture_output=True, text=True, timeout=120,
+    done = subprocess.run(["unshare", "-m", "sh", "-c", SCRIPT], capture_output=True, text=True, timeout=300,
                           env={**os.environ, "scratch": scratch, "node": node.path, "python": sys.executable,
                                "program": IN_OVERLAY, "digest": digest})
     if "overlay" in done.stderr and "unknown filesystem" in done.stderr:

@@ -17,7 +17,7 @@ AREAS = ["tmpfile", "special", "types", "handles", "set_id", "xattrs", "capabili
 
 def area(name, here, there):
     done = subprocess.run([program("tests/coop-posix"), name, here, there],
-                          capture_output=True, text=True, timeout=480)
+                          capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr + done.stdout
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from cluster import LIBC, PR_SET_PDEATHSIG, wait_for
 
-PATIENCE = 240  # seconds until a program counts as stuck
+PATIENCE = 900  # seconds until a program counts as stuck; a slow disk keeps one that syncs files waiting
 
 
 @pytest.fixture
