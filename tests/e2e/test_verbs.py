@@ -54,7 +54,7 @@ class started:
 def listens(port):
     wanted = f":{port:04X}"
     with open("/proc/net/unix") as f:
-        if any(f"/cm/{address}/{port}\n" in line for line in f for address in ("*", "127.0.0.1")):
+        if any(f"/cm/{address}/{port}\n" in line for line in f for address in ("*", "127.0.0.1", "::1")):
             return True
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with open(table) as f:
@@ -559,8 +559,10 @@ def test_perftest_connects_by_address_to_another_host():
 def test_rping_on_one_host_by_ipv6():
     needs("rping")
     how = ["-a", "::1", "-p", str(PORT), "-C", "5", "-V"]
-    with started("rping", "-s", *how) as server, started("rping", "-c", "-v", *how) as client:
-        out, _ = client.communicate(timeout=DEADLINE)
+    with started("rping", "-s", *how) as server:
+        wait_for(lambda: server.poll() is not None or listens(PORT), "rping listens")
+        with started("rping", "-c", "-v", *how) as client:
+            out, _ = client.communicate(timeout=DEADLINE)
         assert ended_well(client, out) and out.count("ping data") == 5, out
         served, _ = server.communicate(timeout=DEADLINE)
         assert ended_well(server, served), served
