@@ -83,9 +83,12 @@ class Side:
         return stats["tx"]["dropped"] + stats["rx"]["dropped"]
 
     def info(self):
-        done = self.run(TOOL, "info", "--json")
-        return next((p["ethernet"] for p in json.loads(done.stdout)["processes"]
-                     if p["pid"] == self.process.pid), None)
+        """What the process says; the tool leaves out one that does not answer within 2 s."""
+        def said():
+            done = self.run(TOOL, "info", "--json")
+            return next((p["ethernet"] for p in json.loads(done.stdout)["processes"]
+                         if p["pid"] == self.process.pid), None)
+        return wait_for(said, "the process answers")
 
     def end(self, how=signal.SIGTERM):
         """Ends the process; returns its exit status and what it printed."""

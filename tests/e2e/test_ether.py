@@ -262,7 +262,7 @@ def test_info_shows_the_link_at_both_ends(sides):
         seen = side.info()
         assert seen["interface"] == "e0" and seen["path"] == side.path and seen["carrier"]
         assert seen["link"] == "up" and seen["peer_pid"] == other.process.pid and seen["peer_mtu"] == seen["mtu"]
-        assert "Ethernet e0" in side.run(TOOL, "info").stdout
+        wait_for(lambda side=side: "Ethernet e0" in side.run(TOOL, "info").stdout, "the process answers")
 
 
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"

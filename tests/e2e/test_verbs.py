@@ -98,7 +98,12 @@ def info():
 
 
 def queue_pairs(pid):
+    """Empty if the process does not answer within 2 s: then `coop-verbs info` leaves it out."""
     return next((p["pairs"] for p in info()["processes"] if p["pid"] == pid), [])
+
+
+def pairs_of(pid):
+    return wait_for(lambda: queue_pairs(pid), f"process {pid} answers")
 
 
 def test_devinfo_shows_the_device():
@@ -361,7 +366,8 @@ def test_noise_on_the_port_of_datagrams_does_no_harm():
     many = ("ibv_ud_pingpong", "-n", "3000", "-p", str(PORT))
     with started(*many) as server, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as noise:
         wait_for(lambda: server.poll() is not None or listens(PORT), "ibv_ud_pingpong listens")
-        mine = next(p for p in info()["processes"] if p["pid"] == server.pid)
+        mine = wait_for(lambda: next((p for p in info()["processes"] if p["pid"] == server.pid), None),
+                        "the server answers")
         number = mine["pairs"][0]["number"]
         with started(*many, "127.0.0.1") as client:
             until = time.monotonic() + DEADLINE
@@ -439,11 +445,14 @@ def test_info_shows_links_and_rings():
         wait_for(lambda: server.poll() is not None or listens(PORT), "the server listens")
         with started("ibv_rc_pingpong", "-n", "100000000", "-p", str(PORT), "127.0.0.1") as client:
             wait_for(lambda: any(q["link"] == "up" and q["sent"] for q in queue_pairs(client.pid)), "messages flow")
-            mine, theirs = queue_pairs(client.pid)[0], queue_pairs(server.pid)[0]
+            mine, theirs = pairs_of(client.pid)[0], pairs_of(server.pid)[0]
             assert (mine["peer"], theirs["peer"]) == (theirs["number"], mine["number"])
             assert mine["peer_pid"] == server.pid and mine["state"] == "RTS"
-            table = subprocess.run([TOOL, "info"], capture_output=True, text=True, check=True, timeout=DEADLINE).stdout
-            assert f"process {client.pid} (ibv_rc_pingpong)" in table and str(mine["number"]) in table
+
+            def table():
+                out = subprocess.run([TOOL, "info"], capture_output=True, text=True, check=True, timeout=DEADLINE).stdout
+                return out if f"process {client.pid} (ibv_rc_pingpong)" in out else None
+            assert str(mine["number"]) in wait_for(table, "the client answers")
 
 
 @pytest.mark.parametrize("arguments", [("-n", "2000"), ("-n", "200", "-e"), ("-n", "50", "-s", "1000000", "-c"),
@@ -484,7 +493,7 @@ def test_info_names_the_back_end(backend, monkeypatch):
         wait_for(lambda: server.poll() is not None or listens(PORT), "the server listens")
         with started(*words, "127.0.0.1") as client:
             wait_for(lambda: any(q["link"] == "up" and q["sent"] for q in queue_pairs(client.pid)), "messages flow")
-            link = queue_pairs(client.pid)[0]
+            link = pairs_of(client.pid)[0]
     by_tcp = backend == "tcp"
     assert (link["backend"], link["address"]) == (("tcp", "127.0.0.1") if by_tcp else ("window", ""))
     assert (link["peer_pid"] == 0) == by_tcp
