@@ -61,6 +61,16 @@ protected:
 		std::lock_guard hold(lock);
 		return heads;
 	}
+	// A send may end before the machine has looked at the message.
+	template <class counter> static bool reaches(counter count, std::uint64_t n)
+	{
+		for (const auto end = clock::now() + patience; clock::now() < end;) {
+			if (count() >= n)
+				return true;
+			std::this_thread::sleep_for(1ms);
+		}
+		return false;
+	}
 	// It still serves others.
 	void lives()
 	{
@@ -92,6 +102,7 @@ TEST_P(net_hostile, malformed_messages_are_counted)
 	send(h, patterned(4));
 	h.flags = 0x8000;
 	send(h, patterned(5));
+	EXPECT_TRUE(reaches([&] { return r.stats().malformed; }, 5));
 	lives();
 	EXPECT_EQ(r.stats().malformed, 5u);
 	EXPECT_EQ(r.stats().served, 1u);
@@ -107,8 +118,9 @@ TEST_P(net_hostile, a_request_under_way_is_not_run_again)
 	});
 	for (int i = 0; i < 3; i++)
 		send(request_of(7, keep));
-	lives();
 	ASSERT_TRUE(kept_ones.reaches(1));
+	EXPECT_TRUE(reaches([&] { return r.stats().repeated; }, 2));
+	lives();
 	// Another peer may use the same number.
 	EXPECT_EQ(kept_ones.count(), 1u);
 	EXPECT_EQ(r.stats().repeated, 2u);
@@ -128,6 +140,7 @@ TEST_P(net_hostile, a_flood_is_refused_beyond_the_limit)
 	});
 	for (std::uint64_t id = 0; id < 100; id++)
 		send(request_of(id, keep));
+	EXPECT_TRUE(reaches([&] { return r.stats().refused; }, 90));
 	lives();
 	ASSERT_TRUE(arrived.reaches(1));
 	std::vector<request> gone;
@@ -263,6 +276,7 @@ TEST_P(net_hostile, answers_of_others_end_no_call)
 		h.kind = kind;
 		send(h);
 	}
+	EXPECT_TRUE(reaches([&] { return r.stats().late; }, 2));
 	lives();
 	EXPECT_EQ(f.wait_for(0s), std::future_status::timeout);
 	EXPECT_EQ(r.stats().late, 2u);

@@ -24,6 +24,16 @@ protected:
 		auto f = from.call(to, method, bytes, clock::now() + patience);
 		return f.get();
 	}
+	// Again if its deadline passed before it had begun, on a busy machine.
+	template <class function> static int begun_in_time(function begin)
+	{
+		const time_point enough = clock::now() + patience;
+		int status;
+		do
+			status = begin();
+		while (status == -ETIMEDOUT && clock::now() < enough);
+		return status;
+	}
 };
 INSTANTIATE_TEST_SUITE_P(on, net_rpc, testing::ValuesIn(ways()), name_of);
 
@@ -128,18 +138,21 @@ TEST_P(net_rpc, a_late_answer_is_ignored)
 	ASSERT_EQ(b.start(any_address()), 0);
 	tally over;
 	// Long enough for the request to arrive, in most runs.
-	ASSERT_EQ(a.call(
-			  b.text(), keep, patterned(8),
-			  [&](call_result &&r) {
-				  EXPECT_EQ(r.status, -ETIMEDOUT);
-				  EXPECT_FALSE(r.remote);
-				  over.add();
-			  },
-			  clock::now() + 300ms),
-		  0);
+	const auto begin = [&] {
+		return a.call(
+			b.text(), keep, patterned(8),
+			[&](call_result &&r) {
+				EXPECT_EQ(r.status, -ETIMEDOUT);
+				EXPECT_FALSE(r.remote);
+				over.add();
+			},
+			clock::now() + 300ms);
+	};
+	ASSERT_EQ(begun_in_time(begin), 0);
 	ASSERT_TRUE(over.reaches(1));
-	if (k.arrived.count() && k.all[0].answer("late") == 0) // its clock began a little later
-		while (a.stats().late == 0)
+	// Its clock began a little later, and may end before the answer has left.
+	if (k.arrived.count() && k.all[0].answer("late") == 0)
+		while (a.stats().late + b.stats().unsent == 0)
 			ASSERT_EQ(ended(a, b.text(), echo, patterned(5)).status, 0);
 	EXPECT_EQ(ended(a, b.text(), echo, patterned(5)).status, 0);
 	EXPECT_EQ(over.count(), 1u);
@@ -332,16 +345,18 @@ TEST_P(net_rpc, a_callback_of_a_deadline_may_stop)
 	b.serve(keep, k.handler());
 	ASSERT_EQ(a.start(any_address()), 0);
 	ASSERT_EQ(b.start(any_address()), 0);
-	ASSERT_EQ(a.call(
-			  b.text(), keep, {},
-			  [&](call_result &&r) {
-				  EXPECT_EQ(r.status, -ETIMEDOUT);
-				  EXPECT_TRUE(a.inside());
-				  EXPECT_EQ(a.stop(), 0);
-				  over.add();
-			  },
-			  clock::now() + 50ms),
-		  0);
+	const auto begin = [&] {
+		return a.call(
+			b.text(), keep, {},
+			[&](call_result &&r) {
+				EXPECT_EQ(r.status, -ETIMEDOUT);
+				EXPECT_TRUE(a.inside());
+				EXPECT_EQ(a.stop(), 0);
+				over.add();
+			},
+			clock::now() + 50ms);
+	};
+	ASSERT_EQ(begun_in_time(begin), 0);
 	EXPECT_TRUE(over.reaches(1));
 	EXPECT_EQ(a.stop(), 0);
 	k.forget();
