@@ -143,7 +143,7 @@ TEST_F(net_core, messages_of_callbacks_may_wait_for_those_of_the_next)
 		std::function<void(buffer &)> act;
 	} handler;
 	handler.act = [&](buffer &one) {
-		EXPECT_EQ(p->flushes, 0) << "not before all have returned";
+		EXPECT_EQ(p->flushes, 0) << "this thread not before all have returned";
 		EXPECT_EQ(send(one), 0);
 	};
 	operation o;
@@ -161,9 +161,12 @@ TEST_F(net_core, messages_of_callbacks_may_wait_for_those_of_the_next)
 	while (p->submitted.size() < 6)
 		tm.deliver_all();
 	EXPECT_EQ(p->more, (std::vector{false, false, false, true, true, false}));
-	EXPECT_EQ(p->flushes, 1);
+	// The machine's thread may have helped, if this one was off the processor.
+	const int before = p->flushes + p->others_flushes;
+	EXPECT_GE(before, 1);
+	EXPECT_LE(p->flushes, 1);
 	tm.deliver_all();
-	EXPECT_EQ(p->flushes, 1) << "once";
+	EXPECT_EQ(p->flushes + p->others_flushes, before) << "once";
 }
 
 TEST_F(net_core, what_was_faster_than_the_cancel_counts)

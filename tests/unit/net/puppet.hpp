@@ -9,6 +9,7 @@
 #include <functional>
 #include <mutex>
 #include <sys/eventfd.h>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -60,7 +61,10 @@ public:
 		more.push_back(x.more);
 		return 0;
 	}
-	void flush() override { flushes++; }
+	void flush() override
+	{
+		(std::this_thread::get_id() == maker_ ? flushes : others_flushes)++;
+	}
 	void cancel(spi::token t) override { cancelled.push_back(t); }
 	int describe(spi::token, std::span<std::byte>) override { return undescribable; }
 	void receivable() override { receivables++; }
@@ -120,7 +124,7 @@ public:
 	std::vector<spi::token> submitted, cancelled;
 	std::vector<spi::peer_number> opened, closed;
 	std::vector<bool> more;
-	int flushes = 0;
+	std::atomic<int> flushes{0}, others_flushes{0}; ///< by the maker's thread; by others
 	int stops = 0, receivables = 0, refuse = 0, undescribable = 0;
 
 private:
@@ -152,6 +156,7 @@ private:
 	}
 
 	const int fd_;
+	const std::thread::id maker_ = std::this_thread::get_id();
 	unsigned calls_ = 0; // of progress() since arm()
 	std::mutex lock_;
 	std::deque<std::function<void()>> calls_to_make_;
