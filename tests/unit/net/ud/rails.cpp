@@ -3,6 +3,7 @@
 // data, one that dies under traffic costs no operation, whichever it is, and machines with and
 // without rails understand each other. An address that a peer claims as its rail gets no data
 // unless the peer is there.
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -154,7 +155,17 @@ protected:
 TEST_F(UdRails, all_carry_bulk_data)
 {
 	start({}, second_ + ',' + third_, second_ + ',' + third_);
-	ASSERT_NO_FATAL_FAILURE(transfers(8));
+	// A rail that seemed dead on a busy machine pauses for a while.
+	const auto carried = [](side &s) {
+		std::uint64_t least = ~0ull, bytes = 0;
+		for (const rail_stats &r : s.tm.rails()) {
+			least = std::min({least, r.read_bytes, r.sent});
+			bytes += r.read_bytes;
+		}
+		return least > bytes / 20;
+	};
+	for (unsigned i = 0; i < 8 && !(i && carried(*one_) && carried(*other_)); i++)
+		ASSERT_NO_FATAL_FAILURE(transfers(8));
 	for (side *s : {&*one_, &*other_}) {
 		const auto all = s->tm.rails();
 		ASSERT_EQ(all.size(), 3u);
@@ -180,7 +191,11 @@ TEST_F(UdRails, that_one_side_lacks_stay_unused)
 	one_.reset();
 	other_.reset();
 	start({}, second_ + ',' + third_, second_);
-	ASSERT_NO_FATAL_FAILURE(transfers(4));
+	// The other's rails are known after a while.
+	const auto end = coop::net::clock::now() + 60s;
+	do
+		ASSERT_NO_FATAL_FAILURE(transfers(4));
+	while (!one_->read_on(1) && coop::net::clock::now() < end);
 	EXPECT_GT(one_->read_on(1), 0u);
 	EXPECT_EQ(one_->read_on(2), 0u);
 }
@@ -188,8 +203,10 @@ TEST_F(UdRails, that_one_side_lacks_stay_unused)
 // The wire of the second rail is cut under traffic.
 TEST_F(UdRails, one_that_dies_costs_no_operation)
 {
-	start({{"test_cut", "1:1000"}}, second_, second_);
-	ASSERT_NO_FATAL_FAILURE(transfers(12));
+	start({{"test_cut", "1:2000"}}, second_, second_);
+	const auto died = [](side &s) { return s.tm.rails()[1].failed > 0; };
+	for (unsigned i = 0; i < 8 && !(died(*one_) && died(*other_)); i++)
+		ASSERT_NO_FATAL_FAILURE(transfers(12));
 	for (side *s : {&*one_, &*other_}) {
 		EXPECT_GT(s->read_on(1), 0u) << "it died too early";
 		EXPECT_GT(s->tm.rails()[1].failed, 0u) << "it never died";
@@ -200,8 +217,12 @@ TEST_F(UdRails, one_that_dies_costs_no_operation)
 TEST_F(UdRails, the_first_dies_and_costs_no_operation_either)
 {
 	start({{"test_cut", "0:1000"}, {"tries", "12"}}, second_, second_);
-	ASSERT_NO_FATAL_FAILURE(transfers(12));
-	EXPECT_GT(one_->tm.rails()[0].failed + other_->tm.rails()[0].failed, 0u) << "it never died";
+	const auto failed = [&] {
+		return one_->tm.rails()[0].failed + other_->tm.rails()[0].failed;
+	};
+	for (unsigned i = 0; i < 8 && !failed(); i++)
+		ASSERT_NO_FATAL_FAILURE(transfers(12));
+	EXPECT_GT(failed(), 0u) << "it never died";
 	for (unsigned i = 0; i < 4; i++)
 		ASSERT_NO_FATAL_FAILURE(expect_message()) << i;
 	ASSERT_NO_FATAL_FAILURE(transfers(4));
@@ -240,7 +261,7 @@ protected:
 	ud::resolver asker{key, {ip, 1}};
 	std::uint64_t now = 1;
 
-	// Time advances when nothing moves.
+	// Time advances when nothing moves. In between the kernel may deliver what was sent.
 	bool result(ud::resolver::result &r, std::initializer_list<ud::resolver *> others)
 	{
 		for (int i = 0; i < 2000; i++) {
@@ -251,7 +272,7 @@ protected:
 				return true;
 			if (any)
 				continue;
-			std::this_thread::yield();
+			std::this_thread::sleep_for(1ms);
 			now += 5000;
 			asker.expire(now);
 		}
