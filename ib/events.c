@@ -43,9 +43,8 @@ static void follow(struct coop_node *node, const struct coop_port *port, bool up
 	bool paths;
 
 	mutex_lock(&node->lock);
-	/* Stopped, or without its queue pair since must_leave() looked: the next refresh sees it.
-	 */
-	if (r->closing || (node->cfg.lines && !r->data.qp.ib)) {
+	/* Stopped, or without a queue pair since must_leave() looked: the next refresh sees it. */
+	if (r->closing || !r->ctrl.qp.ib || (node->cfg.lines && !r->data.qp.ib)) {
 		mutex_unlock(&node->lock);
 		return;
 	}
