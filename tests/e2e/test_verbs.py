@@ -258,6 +258,7 @@ def test_a_listener_without_descriptors_sleeps_and_takes_callers_later(how, monk
         out, _ = child.communicate(timeout=DEADLINE)
     assert (child.returncode, out) == (0, "threads: True sent away: True\n")
 
+
 # qperf gives up when the other side is silent for 5 s, unless told otherwise.
 QPERF_SERVER = ("qperf", "-lp", str(PORT), "-lto", str(DEADLINE))
 QPERF_CLIENT = ("qperf", "-lp", str(PORT), "-to", str(DEADLINE), "-t", "1", "127.0.0.1")
