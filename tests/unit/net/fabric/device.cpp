@@ -467,7 +467,6 @@ TEST_F(fabric_naive, grants_that_a_peer_does_not_take_are_bounded)
 	}
 	EXPECT_LT(n, 2000u);
 	EXPECT_GT(n, 1000u) << "one that is late with its reading keeps its link";
-	EXPECT_TRUE(core[0]->has(t)) << "it stands for others";
 }
 
 } // namespace
