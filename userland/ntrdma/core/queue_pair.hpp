@@ -246,9 +246,9 @@ private:
 	// In take_all(), on behalf of a queue pair that is lost: a loss of its own waits, or the
 	// two would make each other catch up for ever.
 	bool catches_up_ = false;
-	bool dirty_ = false;     // indices other than wqe_prod and wqe_cons have changed
-	bool refuses_ = false;   // the last answer is an error
-	bool refused_ = false;   // the peer's last one is
+	bool dirty_ = false;   // indices other than wqe_prod and wqe_cons have changed
+	bool refuses_ = false; // the last answer is an error
+	bool refused_ = false; // the peer's last one is
 	std::uint32_t bell_ = 0, bell_seen_ = 0, ping_ = 0, pong_ = 0;
 	indices mine_, theirs_;
 	indices told_; // the part of mine_ that the peer was told
