@@ -24,7 +24,7 @@
 #define EARLY_REFUSALS 6       /* fewer than CHAN_RNR_TRIES */
 #define REFUSAL_US     1000    /* between the first two, then eight times as long: a peer */
 #define PAUSE_MOST_US  700000  /* that says nothing for a second may count as dead */
-#define ADMIT_US       2000000 /* from when the process knows of the peer */
+#define ADMIT_US       8000000 /* from when the process knows of the peer: it may have to ask it */
 #define IGNORE         -1      /* beside enum coop_chan_refusal */
 
 int coop_receive_create(struct coop_machine *m)
