@@ -506,7 +506,7 @@ void late_admission_area(void)
 	CHECK(!await(&b, COOP_NET_STRANGER, ANY, &ev));
 	p.peer = ev.peer;
 	p.sender = a.self;
-	CHECK(!event_wait(&a, COOP_NET_SENT, ANY, &ev, 500));
+	CHECK(!event_wait(&a, COOP_NET_SENT, ANY, &ev, 3000));
 	CHECK(!ioctl(b.fd, COOP_NET_PEER_ADMIT, &p));
 	CHECK(!await(&b, COOP_NET_TEXT_IN, ANY, &ev));
 	CHECK(!memcmp(ev.text, text, sizeof(text)));
