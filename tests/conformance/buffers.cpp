@@ -288,13 +288,15 @@ TEST_P(buffers, del_under_a_message)
 		ASSERT_EQ(a.send(small, 8, to), 0);
 		ASSERT_TRUE(w.ended(a, large));
 		ASSERT_TRUE(w.ended(a, small));
-		ASSERT_EQ(a.record.of(*small.buffer)[0].status, 0);
+		const int status = a.record.of(*small.buffer)[0].status;
+		ASSERT_TRUE(status == 0 || t.is_collateral(status)) << status;
 		const auto came = [&](std::size_t length) {
 			const auto all = b.record.messages();
 			return std::any_of(all.begin(), all.end(),
 					   [&](const happened &h) { return h.length == length; });
 		};
-		ASSERT_TRUE(w.until([&] { return came(8); })) << i;
+		if (status == 0)
+			ASSERT_TRUE(w.until([&] { return came(8); })) << i;
 		if (a.record.of(*large.buffer)[0].status == 0)
 			ASSERT_TRUE(w.until([&] { return came(most); })) << i;
 		for (const happened &h : b.record.messages())
@@ -369,7 +371,8 @@ TEST_P(buffers, cancel_then_late_completion)
 		ASSERT_TRUE(w.ended(a, p));
 		ASSERT_EQ(a.record.count(), 1u) << "a foreign operation ended, or this one twice";
 		ends.push_back(a.record.all()[0].status);
-		ASSERT_TRUE(ends.back() == 0 || (deleted && ends.back() == -ECANCELED))
+		ASSERT_TRUE(ends.back() == 0 || (deleted && ends.back() == -ECANCELED) ||
+			    t.is_collateral(ends.back()))
 			<< ends.size() << " ended with " << ends.back();
 		a.record.clear();
 	};
@@ -432,6 +435,9 @@ TEST_P(buffers, cancel_then_late_completion)
 TEST_P(buffers, reuse_token)
 {
 	node &a = w.up(), &b = w.up();
+	const auto collateral =
+		std::count_if(ends.begin(), ends.end(), [&](int s) { return t.is_collateral(s); });
+	EXPECT_LE(static_cast<unsigned>(collateral), rounds / 2) << "of " << ends.size();
 	const endpoint_ptr to = a.to(b);
 	piece &in = w.memory(64), &out = w.memory(64);
 	const unsigned rounds = scale(500, 20000);

@@ -76,9 +76,10 @@ struct target {
 	bool works_frozen = false;
 	/// A peer that is silent too long ends operations with -EHOSTDOWN.
 	bool tires = false;
-	/// How else an operation of soak_mixed may end because of others: one on the same
-	/// connection was cancelled, and its peer took too long; 0: not at all.
+	/// How else an operation may end because of others: one on the same connection was
+	/// cancelled, and its peer took too long; 0: not at all.
 	int collateral = 0;
+	bool is_collateral(int status) const { return status && status == collateral; }
 	/// Sends what an enemy would to the machine at this address; the seed makes it
 	/// repeatable. False: the machine refused it.
 	std::function<bool(const net::address &, std::uint64_t seed)> attack;
