@@ -91,7 +91,7 @@ protected:
 		piece &out = w.memory(64), &in = w.memory(65536);
 		out.fill(seed);
 		EXPECT_EQ(n.receive(in), 0);
-		EXPECT_EQ(n.send(out, 64, to, clock::now() + 10s), 0);
+		EXPECT_EQ(n.send(out, 64, to, clock::now() + 20s), 0);
 		EXPECT_TRUE(w.ended(n, out));
 		const int status = n.record.of(*out.buffer)[0].status;
 		if (status) {
@@ -324,7 +324,7 @@ TEST_P(fault, peer_restart_stale_packets)
 			ASSERT_LT(tries, 100u);
 			piece &out = w.memory(64, 1, &d);
 			out.fill(round);
-			ASSERT_EQ(a.send(out, 64, to, clock::now() + 10s), 0);
+			ASSERT_EQ(a.send(out, 64, to, clock::now() + 20s), 0);
 			ASSERT_TRUE(w.ended(a, out));
 			if (a.record.of(*out.buffer)[0].status == 0)
 				ASSERT_TRUE(w.until([&] { return !b.record.messages().empty(); }));

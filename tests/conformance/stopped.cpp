@@ -45,7 +45,7 @@ protected:
 			piece &out = w.memory(64), &in = w.memory(65536);
 			out.fill(seed++);
 			EXPECT_EQ(a->receive(in), 0);
-			EXPECT_EQ(a->send(out, 64, to, clock::now() + 10s), 0);
+			EXPECT_EQ(a->send(out, 64, to, clock::now() + 20s), 0);
 			if (!w.ended(*a, out))
 				return false;
 			if (a->record.of(*out.buffer)[0].status == 0) {

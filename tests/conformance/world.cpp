@@ -18,7 +18,7 @@ namespace
 std::chrono::seconds patience_of_machine()
 {
 	const char *times = std::getenv("COOP_CONFORMANCE_PATIENCE");
-	return 40s * std::max(1, times ? std::atoi(times) : 1);
+	return 100s * std::max(1, times ? std::atoi(times) : 1);
 }
 
 } // namespace

@@ -20,7 +20,7 @@ namespace conformance
 
 using namespace std::chrono_literals;
 
-/// Far longer than any passing test takes: 40 s, or so many times longer as
+/// Far longer than any passing test takes: 100 s, or so many times longer as
 /// COOP_CONFORMANCE_PATIENCE in the environment says.
 extern const std::chrono::seconds patience;
 
