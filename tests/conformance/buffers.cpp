@@ -27,24 +27,27 @@ protected:
 	// `limit` counts from the add of an operation, however long the others take.
 	std::vector<each> endless(node *&n, std::chrono::milliseconds limit)
 	{
-		const auto deadline = [&] { return limit == 0ms ? never : clock::now() + limit; };
+		const auto timed = [&](auto &&add) {
+			return limit == 0ms ? add(never) : node::within(limit, add);
+		};
 		domain &d = t.stall.empty() ? w.home() : w.open(t.stall);
 		n = &w.up(&d);
 		node &peer = w.up(&d);
 		std::vector<each> all;
 		piece &in = w.memory(256, 1, &d);
-		EXPECT_EQ(n->receive(in, 0, 1, deadline()), 0);
+		EXPECT_EQ(timed([&](time_point by) { return n->receive(in, 0, 1, by); }), 0);
 		all.push_back({queue_type::msg_recv, &in});
 		for (queue_type q :
 		     {queue_type::passive_bulk_recv, queue_type::passive_bulk_send}) {
 			piece &p = w.memory(256, 1, &d);
-			EXPECT_EQ(n->passive(p, q, 0, deadline()), 0);
+			EXPECT_EQ(timed([&](time_point by) { return n->passive(p, q, 0, by); }), 0);
 			all.push_back({q, &p});
 		}
 		if (t.stall.empty())
 			return all;
 		piece &out = w.memory(256, 1, &d);
-		EXPECT_EQ(n->send(out, 256, n->to(peer), deadline()), 0);
+		const endpoint_ptr to = n->to(peer);
+		EXPECT_EQ(timed([&](time_point by) { return n->send(out, 256, to, by); }), 0);
 		all.push_back({queue_type::msg_send, &out});
 		const struct {
 			queue_type active, passive;
@@ -53,12 +56,76 @@ protected:
 		for (const auto &pair : pairs) {
 			piece &there = w.memory(256, 1, &d), &here = w.memory(256, 1, &d);
 			EXPECT_EQ(peer.passive(there, pair.passive), 0);
-			EXPECT_EQ(n->active(here, pair.active, there.buffer->descriptor(), 0,
-					    deadline()),
+			EXPECT_EQ(timed([&](time_point by) {
+					  return n->active(here, pair.active,
+							   there.buffer->descriptor(), 0, by);
+				  }),
 				  0);
 			all.push_back({pair.active, &here});
 		}
 		return all;
+	}
+	// Deadlines of several operations. `slow`: one of `limit` was too short for this machine;
+	// the rest is left out.
+	void attempt(std::chrono::milliseconds limit, bool &slow)
+	{
+		node &a = w.up(), &b = w.up();
+		slow = true;
+		// A met deadline ends with its operation, and ends nothing else later.
+		piece &met = w.memory(64), &first = w.memory(64);
+		// On an established connection.
+		piece &opener = w.memory(64), &opening = w.memory(64);
+		ASSERT_EQ(a.receive(opener), 0);
+		ASSERT_EQ(b.send(opening, 64, b.to(a)), 0);
+		ASSERT_TRUE(w.ended(a, opener) && w.ended(b, opening));
+		a.record.clear();
+		ASSERT_EQ(node::within(limit,
+				       [&](time_point by) { return a.receive(met, 0, 1, by); }),
+			  0);
+		ASSERT_EQ(b.send(first, 64, b.to(a)), 0);
+		ASSERT_TRUE(w.ended(a, met));
+		const int status = a.record.of(*met.buffer)[0].status;
+		ASSERT_TRUE(status == 0 || status == -ETIMEDOUT) << status;
+		if (status)
+			return;
+		ASSERT_TRUE(w.ended(b, first));
+		// All must be queued, and one deleted, before the first expires. Added out of order
+		// of their deadlines; every other one has no deadline.
+		const time_point first_end = clock::now() + limit;
+		const int order[] = {5, 1, 7, 3, 8, 2, 6, 4};
+		std::vector<piece *> timed(9), timeless;
+		for (int i : order) {
+			timed[i] = &w.memory(64);
+			const int r = a.passive(*timed[i], queue_type::passive_bulk_recv, 0,
+						first_end + i * 10ms);
+			if (r == -ETIME)
+				return;
+			ASSERT_EQ(r, 0);
+			timeless.push_back(&w.memory(64));
+			ASSERT_EQ(a.receive(*timeless.back()), 0);
+		}
+		(void)a.tm.del(*timed[4]->buffer); // deletes its deadline too
+		if (clock::now() >= first_end)
+			return;
+		slow = false;
+		ASSERT_TRUE(w.until([&] { return a.record.count() >= 9; }));
+		auto events = a.record.all();
+		std::erase_if(events,
+			      [&](const happened &h) { return h.buffer == met.buffer.get(); });
+		ASSERT_EQ(events.size(), 8u);
+		EXPECT_EQ(events[0].buffer, timed[4]->buffer.get());
+		EXPECT_EQ(events[0].status, -ECANCELED);
+		unsigned at = 1;
+		for (int i : {1, 2, 3, 5, 6, 7, 8}) {
+			EXPECT_EQ(events[at].buffer, timed[i]->buffer.get()) << at;
+			EXPECT_EQ(events[at++].status, -ETIMEDOUT);
+		}
+		EXPECT_EQ(a.record.finals(*met.buffer), 1u);
+		// Those without a deadline are unchanged.
+		EXPECT_EQ(a.tm.queued(queue_type::msg_recv), timeless.size());
+		piece &out = w.memory(64);
+		ASSERT_EQ(b.send(out, 64, b.to(a)), 0);
+		EXPECT_TRUE(w.ended(a, *timeless[0]));
 	}
 };
 class buffers_once : public buffers
@@ -161,54 +228,12 @@ TEST_P(buffers, timeout_each_queue)
 
 TEST_P(buffers, timeout_mixed)
 {
-	node &a = w.up(), &b = w.up();
-	// A met deadline ends with its operation, and ends nothing else later.
-	piece &met = w.memory(64), &first = w.memory(64);
-	// On an established connection, in a time that is long enough on any machine.
-	piece &opener = w.memory(64), &opening = w.memory(64);
-	ASSERT_EQ(a.receive(opener), 0);
-	const time_point begun = clock::now();
-	ASSERT_EQ(b.send(opening, 64, b.to(a)), 0);
-	ASSERT_TRUE(w.ended(a, opener) && w.ended(b, opening));
-	a.record.clear();
-	ASSERT_EQ(a.receive(met, 0, 1, clock::now() + 800ms + 10 * (clock::now() - begun)), 0);
-	ASSERT_EQ(b.send(first, 64, b.to(a)), 0);
-	ASSERT_TRUE(w.ended(a, met));
-	ASSERT_EQ(a.record.of(*met.buffer)[0].status, 0);
-	ASSERT_TRUE(w.ended(b, first));
-	// All must be queued, and one deleted, before the first expires.
-	const time_point before = clock::now();
-	ASSERT_EQ(a.passive(w.memory(64), queue_type::passive_bulk_recv), 0);
-	const time_point now = clock::now(), first_end = now + 1000ms + 40 * (now - before);
-	// Added out of order of their deadlines; every other one has no deadline.
-	const int order[] = {5, 1, 7, 3, 8, 2, 6, 4};
-	std::vector<piece *> timed(9), timeless;
-	for (int i : order) {
-		timed[i] = &w.memory(64);
-		ASSERT_EQ(a.passive(*timed[i], queue_type::passive_bulk_recv, 0,
-				    first_end + i * 10ms),
-			  0);
-		timeless.push_back(&w.memory(64));
-		ASSERT_EQ(a.receive(*timeless.back()), 0);
+	bool slow = true;
+	for (auto limit = 1000ms; slow; limit *= 4) {
+		ASSERT_LT(limit, patience);
+		attempt(limit, slow);
+		ASSERT_FALSE(HasFailure());
 	}
-	ASSERT_TRUE(a.tm.del(*timed[4]->buffer)); // deletes its deadline too
-	ASSERT_TRUE(w.until([&] { return a.record.count() >= 9; }));
-	auto events = a.record.all();
-	std::erase_if(events, [&](const happened &h) { return h.buffer == met.buffer.get(); });
-	ASSERT_EQ(events.size(), 8u);
-	EXPECT_EQ(events[0].buffer, timed[4]->buffer.get());
-	EXPECT_EQ(events[0].status, -ECANCELED);
-	unsigned at = 1;
-	for (int i : {1, 2, 3, 5, 6, 7, 8}) {
-		EXPECT_EQ(events[at].buffer, timed[i]->buffer.get()) << at;
-		EXPECT_EQ(events[at++].status, -ETIMEDOUT);
-	}
-	EXPECT_EQ(a.record.finals(*met.buffer), 1u);
-	// Those without a deadline are unchanged.
-	EXPECT_EQ(a.tm.queued(queue_type::msg_recv), timeless.size());
-	piece &out = w.memory(64);
-	ASSERT_EQ(b.send(out, 64, b.to(a)), 0);
-	EXPECT_TRUE(w.ended(a, *timeless[0]));
 }
 
 TEST_P(buffers, del_each_queue)
@@ -328,7 +353,9 @@ TEST_P(buffers, timeout_of_a_message_that_waits)
 		a.record.clear();
 		b.record.clear();
 		out.fill(0);
-		ASSERT_EQ(a.send(out, length, to, clock::now() + 200ms), 0);
+		ASSERT_EQ(node::within(200ms,
+				       [&](time_point by) { return a.send(out, length, to, by); }),
+			  0);
 		ASSERT_TRUE(w.ended(a, out));
 		EXPECT_TRUE(a.record.of(*out.buffer)[0].status || !t.told_early);
 		ASSERT_EQ(b.receive(in), 0);
@@ -408,6 +435,9 @@ TEST_P(buffers, cancel_then_late_completion)
 		return times;
 	};
 	const auto well = static_cast<std::size_t>(std::count(ends.begin(), ends.end(), 0));
+	const auto collateral =
+		std::count_if(ends.begin(), ends.end(), [&](int s) { return t.is_collateral(s); });
+	EXPECT_LE(static_cast<unsigned>(collateral), rounds / 2) << "of " << ends.size();
 	EXPECT_TRUE(w.until([&] {
 		if (b.record.count() < well)
 			return false;
@@ -435,9 +465,6 @@ TEST_P(buffers, cancel_then_late_completion)
 TEST_P(buffers, reuse_token)
 {
 	node &a = w.up(), &b = w.up();
-	const auto collateral =
-		std::count_if(ends.begin(), ends.end(), [&](int s) { return t.is_collateral(s); });
-	EXPECT_LE(static_cast<unsigned>(collateral), rounds / 2) << "of " << ends.size();
 	const endpoint_ptr to = a.to(b);
 	piece &in = w.memory(64), &out = w.memory(64);
 	const unsigned rounds = scale(500, 20000);
@@ -499,9 +526,9 @@ TEST_P(buffers, callback_readd)
 	o.max_receive_msgs = 1;
 	o.handler = &b.record;
 	b.record.on_event = [&](const buffer_event &e) {
-		received++;
 		wrong += e.status != 0;
-		wrong += received < total && b.tm.add(*e.buffer, o) != 0;
+		wrong += received + 1 < total && b.tm.add(*e.buffer, o) != 0;
+		received++; // so that the next message finds the buffer
 	};
 	ASSERT_TRUE(b.up(w.next_address()));
 	to = a.to(b);

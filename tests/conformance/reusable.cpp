@@ -38,16 +38,19 @@ protected:
 		{4096, 1},    {8191, 65536}, {65536, 34465}, {50001, 50000}, {40960, 4095}};
 
 	bytes offer(node &a, piece &p, queue_type q, endpoint *to = nullptr,
-		    time_point deadline = never, std::size_t length = 0)
+		    std::chrono::milliseconds limit = 0ms, std::size_t length = 0)
 	{
 		operation o;
 		o.queue = q;
 		o.to = to;
 		o.length = length;
 		o.reusable = true;
-		o.deadline = deadline;
 		o.handler = &a.record;
-		EXPECT_EQ(a.tm.add(*p.buffer, o), 0);
+		const auto add = [&](time_point deadline) {
+			o.deadline = deadline;
+			return a.tm.add(*p.buffer, o);
+		};
+		EXPECT_EQ(limit == 0ms ? add(never) : node::within(limit, add), 0);
 		const auto d = p.buffer->descriptor();
 		EXPECT_FALSE(d.empty());
 		return {d.begin(), d.end()};
@@ -184,9 +187,8 @@ TEST_P(reusable, bulk_reusable_bounds)
 	piece &source = w.memory(10000), &sink = w.memory(10000), &here = w.memory(20000),
 	      &once = w.memory(100);
 	source.fill(1);
-	const bytes readable =
-			    offer(a, source, queue_type::passive_bulk_send, nullptr, never, 9000),
-		    writable = offer(a, sink, queue_type::passive_bulk_recv, nullptr, never, 9000);
+	const bytes readable = offer(a, source, queue_type::passive_bulk_send, nullptr, 0ms, 9000),
+		    writable = offer(a, sink, queue_type::passive_bulk_recv, nullptr, 0ms, 9000);
 	const range bad[] = {{0, 9001}, {8999, 2},  {9000, 1},  {9001, 1},
 			     {9001, 0}, {~0ull, 1}, {~0ull, 2}, {1, ~0ull}};
 	for (const range &r : bad) {
@@ -265,8 +267,7 @@ TEST_P(reusable, bulk_reusable_stale)
 	}
 	// At its deadline an offer ends in the same way.
 	piece &soon = w.memory(100);
-	const bytes brief =
-		offer(a, soon, queue_type::passive_bulk_send, nullptr, net::clock::now() + 200ms);
+	const bytes brief = offer(a, soon, queue_type::passive_bulk_send, nullptr, 200ms);
 	EXPECT_EQ(status(a, soon), -ETIMEDOUT);
 	ASSERT_EQ(read(b, here, brief, 0, 100), 0);
 	EXPECT_EQ(status(b, here, ++tries), -ENOENT);
@@ -355,8 +356,8 @@ TEST_P(reusable_often, bulk_reusable_often)
 	piece &source = w.memory(size), &sink = w.memory(size), &here = w.memory(size);
 	const bytes readable = offer(a, source, queue_type::passive_bulk_send),
 		    writable = offer(a, sink, queue_type::passive_bulk_recv);
-	for (unsigned i = 0; i < times; i++) {
 	unsigned collateral = 0;
+	for (unsigned i = 0; i < times; i++) {
 		const bool large = i % 16 == 0, given_up = i % 8 < 2;
 		ASSERT_EQ(i % 4 < 3 ? read(b, here, readable, i % 64, large ? 50000 : 10)
 				    : write(b, here, writable, i % 64, large ? 50000 : 10),
@@ -369,8 +370,8 @@ TEST_P(reusable_often, bulk_reusable_often)
 			<< i << ": " << got;
 		b.record.clear();
 	}
-	withdraw(a, source);
 	EXPECT_LE(collateral, times / 4);
+	withdraw(a, source);
 	withdraw(a, sink);
 }
 

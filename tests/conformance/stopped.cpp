@@ -71,15 +71,15 @@ protected:
 	{
 		piece &p = w.memory(q == queue_type::msg_send ? large : helper::bulk);
 		p.fill(5);
-		const time_point deadline = within == 0ms ? never : clock::now() + within;
-		EXPECT_EQ(q == queue_type::msg_send
-				  ? a->send(p, large, to, deadline)
-				  : a->active(p, q,
-					      q == queue_type::active_bulk_recv ? h->readable
-										: h->writable,
-					      0, deadline),
-			  0)
-			<< name(q);
+		const auto add = [&](time_point deadline) {
+			return q == queue_type::msg_send
+				       ? a->send(p, large, to, deadline)
+				       : a->active(p, q,
+						   q == queue_type::active_bulk_recv ? h->readable
+										     : h->writable,
+						   0, deadline);
+		};
+		EXPECT_EQ(within == 0ms ? add(never) : node::within(within, add), 0) << name(q);
 		return p;
 	}
 };

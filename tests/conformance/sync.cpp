@@ -109,7 +109,7 @@ TEST_P(synchronous_delivery, sync_same_thread)
 	node &a = w.up(), &b = w.up();
 	piece &in = w.memory(64), &out = w.memory(64), &gone = w.memory(64);
 	ASSERT_EQ(b.receive(in), 0);
-	ASSERT_EQ(b.receive(gone, 0, 1, clock::now() + 200ms), 0);
+	ASSERT_EQ(node::within(200ms, [&](time_point by) { return b.receive(gone, 0, 1, by); }), 0);
 	ASSERT_EQ(a.send(out, 64, a.to(b)), 0);
 	ASSERT_TRUE(w.ended(a, out));
 	ASSERT_TRUE(w.ended(b, in));

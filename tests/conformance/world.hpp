@@ -118,6 +118,17 @@ struct node {
 	int passive(piece &, queue_type, std::size_t length = 0, time_point deadline = never);
 	int active(piece &, queue_type, std::span<const std::byte> descriptor,
 		   std::size_t length = 0, time_point deadline = never);
+	/// Calls `add` with a deadline so far ahead, and again if the deadline passed before the
+	/// add on a busy machine. @return as `add`.
+	template <class function> static int within(std::chrono::milliseconds limit, function add)
+	{
+		const time_point enough = clock::now() + patience;
+		int r;
+		do
+			r = add(clock::now() + limit);
+		while (r == -ETIME && clock::now() < enough);
+		return r;
+	}
 	endpoint_ptr to(const node &other);
 	std::string text() const { return format(tm.address()); }
 };
