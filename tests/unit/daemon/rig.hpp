@@ -29,7 +29,7 @@ using coop::client::storage;
 using coop::client::storage_options;
 using coop::client::write_result;
 
-constexpr std::chrono::seconds deadline{20};
+constexpr std::chrono::seconds deadline{60}; // of what must come, also on slow disks
 
 // The daemon's address, also in a child. Connections of this machine begin at 127.0.0.1, so none of
 // them has the port of a daemon that restarts.
@@ -104,7 +104,7 @@ protected:
 		o.port = port_;
 		o.export_name = "/data";
 		o.key_file = settings_.key_file;
-		o.timeout_ms = 20000;
+		o.timeout_ms = 60000;
 		return o;
 	}
 	std::unique_ptr<storage> connect() { return storage::connect(client_options()); }
