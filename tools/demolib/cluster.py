@@ -18,6 +18,9 @@ START_S = 30
 # A whole cluster shares this machine's processors, maybe with other work: a peer that waits for its
 # turn is not a dead one.
 PEER_TIMEOUT_MS = 1000
+# What only the kernel has cached is not there for peers when it drops it, or answers late because the
+# machine is busy.
+KEEP_COPIES = 1
 EXPORT = "data"
 
 class Node:
@@ -88,7 +91,7 @@ class Cluster:
                 node.child = Child(
                     [os.path.join(self._bin, "coopfs"), "mount", "-t", "fuse.coopfs", "--foreground",
                      "-o", f"ib,addr={node.address},peer_timeout_ms={PEER_TIMEOUT_MS},"
-                     f"cache_size={self._data.cache_bytes},key={key}",
+                     f"keep_copies={KEEP_COPIES},cache_size={self._data.cache_bytes},key={key}",
                      server, node.mountpoint],
                     os.path.join(self._run.log, node.name + ".log"))
         for node in self.nodes:
