@@ -98,24 +98,24 @@ sim-long: $(B)/release/for-build ## ten million simulated fetches, 60 rounds of 
 	@$(B)/release/bin/coop-sim --fetches 10000000 $(if $(SEED),--seed $(SEED))
 	@$(B)/release/bin/coop-sim-chan --rounds 60 $(if $(SEED),--seed $(SEED))
 
-sim-scale: $(B)/release/for-build ## 64 to 10,000 simulated nodes read the same files at once: table, JSON, plots in build/sim-scale (NODES=64,512)
+sim-scale: deps-run $(B)/release/for-build ## 64 to 10,000 simulated nodes read the same files at once: table, JSON, plots in build/sim-scale (NODES=64,512)
 	@$(BUILD) coop-sim-scale
 	@tests/sim/scale/run --out $(B)/sim-scale $(if $(NODES),--nodes $(NODES)) $(if $(SEED),--seed $(SEED)) $(B)/release/bin/coop-sim-scale
 
 fuzz: deps-build+check $(B)/check/for-check ## every fuzzer for FUZZ_SECONDS (default 60), growing build/check/corpus
 	@tests/run --fuzz-seconds $(or $(FUZZ_SECONDS),60) fuzz
 
-lint: ## arrows, symbols, headers, format
+lint: deps-build+check ## arrows, symbols, headers, format
 	@tests/run lint
 
-rooms: ## the tree's rooms and who includes whom, as a table and in build/rooms.svg
+rooms: deps-run ## the tree's rooms and who includes whom, as a table and in build/rooms.svg
 	@mkdir -p $(B)
 	@tests/lint/rooms --svg $(B)/rooms.svg
 
 checkpatch: deps-debug ## the kernel's own style checker over what is built into coopfs.ko
 	@tools/checkpatch
 
-format: ## clang-format over the tree
+format: deps-check ## clang-format over the tree
 	@git ls-files '*.c' '*.h' '*.cpp' '*.hpp' | xargs clang-format-14 -i
 
 bench: deps-build+run+bench $(B)/release/for-build ## fio against passthrough, sshfs and Gfarm; JSON and plots in build/bench
@@ -130,8 +130,8 @@ bench-step: deps-build+run+bench $(B)/release/for-build ## copies that storage s
 	@$(BUILD) coopfsd coopfs-fuse
 	@COOP_BIN=$(CURDIR)/$(B)/release/bin bench/step/run $(BENCH_ARGS)
 
-bench-net: deps-build+run+bench $(B)/release/for-build ## libcoop-net against fi_pingpong and ucx_perftest; JSON and plots in build/bench-net
-	@$(BUILD) coopnet
+bench-net: deps-build+run+bench $(B)/release/for-build ## libcoop-net and coop-verbs against fi_pingpong and ucx_perftest; JSON and plots in build/bench-net
+	@$(BUILD) coopnet coop-verbs
 	@COOP_BIN=$(CURDIR)/$(B)/release/bin bench/net/run --out $(B)/bench-net $(BENCH_ARGS)
 
 bench-ether: deps-build+run+bench $(B)/release/for-build ## one TCP stream of iperf3 over coop-verbs ether and over a veth pair, by turns; as root (BENCH_ARGS)
