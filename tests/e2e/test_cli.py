@@ -84,14 +84,32 @@ def test_wrong_usage(coopfs, args):
     assert status == USAGE and out == "" and err.startswith("coopfs: "), (status, out, err)
 
 
-@pytest.mark.parametrize("name", ["coopfs", "coopfsd", "coopfs-fuse"])
+@pytest.mark.parametrize("name", ["coopfs", "coopfsd", "coopfs-fuse", "coop-verbs"])
 def test_every_program_tells_its_version_and_use(coopfs, name):
-    status, out, _ = coopfs("--version", name=name)
-    assert status == OK and re.fullmatch(name + r" \d+\.\d+\.\d+\n", out), out
+    for word in ("-V", "--version"):
+        status, out, _ = coopfs(word, name=name)
+        assert status == OK and re.fullmatch(name + r" \d+\.\d+\.\d+\n", out), out
     status, out, err = coopfs("--help", name=name)
-    assert status == OK and "usage" in out.lower() and err == ""
+    assert status == OK and "usage: " + name in out.lower() and err == ""
     status, out, err = coopfs("--nonsense", name=name)
-    assert status in (1, USAGE) and out == "" and err
+    assert status in (1, USAGE) and out == "" and name + ": " in err and "--nonsense" in err and "help" in err
+
+
+@pytest.mark.parametrize("name, words", [
+    ("coopfs", "mount, umount, peers, stats, top, tree"), ("coop-verbs", "run, info, ether"),
+])
+def test_a_subcommand_that_does_not_exist(coopfs, name, words):
+    status, out, err = coopfs("nonsense", name=name)
+    assert status == USAGE and out == "" and f"'nonsense' is no subcommand; there are: {words};" in err, err
+    status, out, err = coopfs(name=name)
+    assert status == USAGE and out == "" and f"a subcommand is required; there are: {words};" in err, err
+
+
+@pytest.mark.parametrize("port", ["65536", "99999", "-1", "http", ""])
+def test_the_daemon_listens_on_no_other_port_than_it_is_told(cluster, coopfs, port):
+    status, _, err = coopfs("--listen", "127.0.0.1:" + port, "--export", "x=" + cluster.file("export"),
+                            "--state", cluster.file("state"), name="coopfsd")
+    assert status == USAGE and f"'{port}' is no port" in err, err
 
 
 # ---- mount and umount

@@ -46,10 +46,30 @@ action add_mount(CLI::App &app, mount_request &r)
 	return [&r] { return run_mount(r); };
 }
 
+// CLI11 says of a wrong subcommand only that one is required.
+std::string wrong_subcommand(const CLI::App &app)
+{
+	std::string text;
+	const auto extra = app.remaining();
+	if (!extra.empty())
+		text = "'" + extra.front() + "' is no subcommand";
+	else
+		text = "a subcommand is required";
+	const char *before = "; there are: ";
+	for (const CLI::App *each : app.get_subcommands({})) {
+		text += before + each->get_name();
+		before = ", ";
+	}
+	return text;
+}
+
 void name_failures(CLI::App &app, const std::string &program)
 {
 	app.failure_message([program](const CLI::App *a, const CLI::Error &e) {
-		return program + ": " + e.what() + "; `" + a->get_name() +
+		const auto used = a->get_subcommands();
+		const bool lacks_one = used.empty() && !a->get_subcommands({}).empty();
+		return program + ": " + (lacks_one ? wrong_subcommand(*a) : e.what()) + "; `" +
+		       a->get_name() + (used.empty() ? "" : " " + used.back()->get_name()) +
 		       " --help` shows the usage\n";
 	});
 }
@@ -127,7 +147,7 @@ int coopfs(int argc, char **argv)
 	const auto mount_action = add_mount(*m, mount);
 	m->add_option("--timeout", mount.timeout_s,
 		      "time limit in seconds until the mount is usable")
-		->check(CLI::PositiveNumber)
+		->check(CLI::Range(0.1, 86400.0))
 		->capture_default_str();
 	m->add_flag("--foreground", mount.foreground, "become coopfs-fuse instead of starting it");
 	m->callback([&] { act = mount_action; });
@@ -138,7 +158,7 @@ int coopfs(int argc, char **argv)
 	u->add_flag("-l,--lazy", umount.lazy, "detach now, unmount when it is no longer in use");
 	u->add_option("--timeout", umount.timeout_s,
 		      "seconds to wait for the node's process to end")
-		->check(CLI::NonNegativeNumber)
+		->check(CLI::Range(0.0, 86400.0))
 		->capture_default_str();
 	u->callback([&] { act = [&umount] { return run_umount(umount); }; });
 

@@ -11,6 +11,13 @@
 namespace coop::daemon
 {
 
+namespace
+{
+
+constexpr int most_threads = 1024, most_connections = 65536;
+
+} // namespace
+
 std::optional<int> read_command_line(int argc, char **argv, arguments &out)
 {
 	CLI::App app{"Exports directory trees to coopfs clients.", "coopfsd"};
@@ -33,9 +40,12 @@ std::optional<int> read_command_line(int argc, char **argv, arguments &out)
 		       "file for counters, written on SIGUSR1 and at exit");
 	app.add_option("--state", out.state_dir, "directory for state that must survive a restart");
 	app.add_option("--threads", out.threads, "threads that execute requests")
-		->check(CLI::Range(1, 1024));
+		->check(CLI::Range(1, most_threads));
 	app.add_option("--max-connections", out.max_connections, "most clients at once")
-		->check(CLI::Range(1, 65536));
+		->check(CLI::Range(1, most_connections));
+	app.failure_message([](const CLI::App *, const CLI::Error &e) {
+		return std::string("coopfsd: ") + e.what() + "; `coopfsd --help` shows the usage\n";
+	});
 	try {
 		app.parse(argc, argv);
 	} catch (const CLI::ParseError &e) {
@@ -52,8 +62,9 @@ void read_config(arguments &a)
 	try {
 		t = toml::parse_file(a.config);
 	} catch (const toml::parse_error &e) {
-		throw std::runtime_error(a.config + ": line " +
-					 std::to_string(e.source().begin.line) + ": " +
+		const auto line = e.source().begin.line; // 0: the file could not be read at all
+		throw std::runtime_error(a.config + ": " +
+					 (line ? "line " + std::to_string(line) + ": " : "") +
 					 std::string(e.description()));
 	}
 	for (const auto &[key, value] : t) {
@@ -65,7 +76,14 @@ void read_config(arguments &a)
 						 std::string(key.str()) + "'");
 	}
 	const auto text = [&](std::string_view key, std::string &out) {
-		if (auto v = t[key].value<std::string>(); v && out.empty())
+		if (!t.contains(key))
+			return;
+		const auto v = t[key].value<std::string>();
+		if (!v)
+			throw std::runtime_error(a.config + ": '" + std::string(key) +
+						 "' is a string: " + std::string(key) +
+						 " = \"...\"");
+		if (out.empty())
 			out = *v;
 	};
 	text("listen", a.listen);
@@ -74,12 +92,18 @@ void read_config(arguments &a)
 	text("pid-file", a.pid_file);
 	text("state", a.state_dir);
 	text("stats-file", a.stats_file);
-	const auto number = [&](std::string_view key, std::optional<unsigned> &out) {
+	const auto number = [&](std::string_view key, int most, std::optional<unsigned> &out) {
+		if (!t.contains(key))
+			return;
+		const auto v = t[key].value_exact<std::int64_t>();
+		if (!v || *v < 1 || *v > most)
+			throw std::runtime_error(a.config + ": '" + std::string(key) +
+						 "' is a number from 1 to " + std::to_string(most));
 		if (!out)
-			out = t[key].value<unsigned>();
+			out = static_cast<unsigned>(*v);
 	};
-	number("threads", a.threads);
-	number("max-connections", a.max_connections);
+	number("threads", most_threads, a.threads);
+	number("max-connections", most_connections, a.max_connections);
 	if (!t.contains("export"))
 		return;
 	const toml::table *exports = t["export"].as_table();

@@ -138,7 +138,8 @@ export_spec parse_export(std::string_view name, std::string_view path)
 		spec.name.erase(0, 1);
 	spec.path = path;
 	if (spec.name.empty() || spec.name.size() > COOP_ST_NAME_MAX || spec.path.empty())
-		throw std::runtime_error("export '" + std::string(name) + "=" + spec.path +
+		throw std::runtime_error("export '" + std::string(name) +
+					 (spec.path.empty() ? "" : "=" + spec.path) +
 					 "': give NAME[,OPTION]...=PATH");
 	const auto id = [&](std::string_view option, std::string_view value, std::uint32_t &out) {
 		// The greatest number means "no id" to the kernel.

@@ -2,6 +2,7 @@
 // server.cpp - accepting connections, the tables of connections and sessions, shutdown.
 #include "userland/daemon/server.hpp"
 
+#include <charconv>
 #include <cstdio>
 #include <fcntl.h>
 #include <filesystem>
@@ -174,6 +175,12 @@ void server::listen(const std::string &text)
 		port = host.substr(host.find(':') + 1);
 		host.resize(host.find(':'));
 	}
+	// The resolver takes a greater number modulo 65536, and no number for any free port.
+	std::uint16_t number = 0;
+	const auto [end, wrong] = std::from_chars(port.data(), port.data() + port.size(), number);
+	if (wrong != std::errc() || end != port.data() + port.size())
+		throw usage_error("--listen " + text + ": '" + port +
+				  "' is no port: give ADDR[:PORT] with a port from 0 to 65535");
 	asio::error_code ec;
 	tcp::resolver resolver(loop_.io());
 	const auto found = resolver.resolve(host, port, tcp::resolver::passive, ec);

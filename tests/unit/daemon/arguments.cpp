@@ -11,9 +11,12 @@
 #include <unistd.h>
 
 using coop::daemon::arguments;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 using testing::Pair;
+using testing::StartsWith;
 
 namespace
 {
@@ -40,17 +43,21 @@ std::optional<int> read(std::vector<std::string> words, arguments &out)
 	return coop::daemon::read_command_line(static_cast<int>(words.size()), argv.data(), out);
 }
 
-std::string refusal(const std::string &text)
+std::string refusal_of(const std::string &path)
 {
-	const file config(text);
 	arguments a;
-	a.config = config.path;
+	a.config = path;
 	try {
 		coop::daemon::read_config(a);
 	} catch (const std::runtime_error &e) {
 		return e.what();
 	}
 	return "";
+}
+
+std::string refusal(const std::string &text)
+{
+	return refusal_of(file(text).path);
 }
 
 } // namespace
@@ -102,5 +109,11 @@ TEST(daemon_arguments, a_file_that_is_wrong_is_explained)
 	EXPECT_THAT(refusal("speed = 1\n"), HasSubstr("unknown setting 'speed'"));
 	EXPECT_THAT(refusal("export = 1\n"), HasSubstr("'export' is a table"));
 	EXPECT_THAT(refusal("[export]\na = 1\n"), HasSubstr("export a: the path is a string"));
+	EXPECT_THAT(refusal("listen = 17430\n"), HasSubstr("'listen' is a string"));
+	for (const char *text : {"threads = \"many\"\n", "threads = 0\n", "threads = 1025\n"})
+		EXPECT_THAT(refusal(text), HasSubstr("'threads' is a number from 1 to 1024"));
+	EXPECT_THAT(refusal("max-connections = -1\n"), HasSubstr("a number from 1 to 65536"));
 	EXPECT_EQ(refusal("threads = 5\n"), "");
+	EXPECT_THAT(refusal_of("/no/such/file"),
+		    AllOf(StartsWith("/no/such/file: "), Not(HasSubstr("line"))));
 }

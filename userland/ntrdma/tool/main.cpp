@@ -88,6 +88,21 @@ int info(bool json)
 	return 0;
 }
 
+// CLI11 says of a wrong subcommand only that one is required.
+std::string wrong_usage(const CLI::App *app, const CLI::Error &e)
+{
+	const auto used = app->get_subcommands();
+	const auto extra = app->remaining();
+	std::string what = e.what(), help = "coop-verbs";
+	if (!used.empty())
+		help += " " + used.back()->get_name();
+	else
+		what = (extra.empty() ? "a subcommand is required"
+				      : "'" + extra.front() + "' is no subcommand") +
+		       std::string("; there are: run, info, ether");
+	return "coop-verbs: " + what + "; `" + help + " --help` shows the usage\n";
+}
+
 } // namespace
 
 int main(int argc, char **argv)
@@ -97,9 +112,11 @@ int main(int argc, char **argv)
 	while (own < argc && std::strcmp(argv[own], "--"))
 		own++;
 	std::vector<std::string> words{argv + std::min(own + 1, argc), argv + argc};
-	CLI::App app{"RDMA in software for verbs programs, between processes of this machine"};
-	app.set_version_flag("--version", COOP_VERSION);
+	CLI::App app{"RDMA in software for verbs programs, between processes of this machine",
+		     "coop-verbs"};
+	app.set_version_flag("-V,--version", "coop-verbs " COOP_VERSION);
 	app.require_subcommand(1);
+	app.failure_message(wrong_usage);
 	bool json = false, copy = false;
 	unsigned bound = 0;
 	auto *runs = app.add_subcommand("run", "run a program on the software device");
