@@ -243,13 +243,19 @@ void drive(const std::vector<client *> &mine)
 
 } // namespace
 
+static int usage()
+{
+	std::fprintf(stderr, "usage: daemon-opens PORT EXPORT FILES [--same] [--hold] [--named] "
+			     "[--connections N] [--threads N] [--seconds N] [--pid N] "
+			     "[--version N]\n");
+	return 2;
+}
+
 int main(int argc, char **argv)
 {
 	options o;
-	if (argc < 4) {
-		std::fprintf(stderr, "daemon-opens PORT EXPORT FILES [options]\n");
-		return 2;
-	}
+	if (argc < 4)
+		return usage();
 	o.port = static_cast<std::uint16_t>(std::atoi(argv[1]));
 	o.export_name = argv[2];
 	o.files = static_cast<unsigned>(std::atoi(argv[3]));
@@ -275,8 +281,10 @@ int main(int argc, char **argv)
 		else if (name == "--version")
 			o.version = static_cast<std::uint16_t>(number());
 		else
-			return 2;
+			return usage();
 	}
+	if (!o.port || !o.files || !o.connections || !o.threads)
+		return usage();
 	rlimit files{};
 	::getrlimit(RLIMIT_NOFILE, &files);
 	files.rlim_cur = files.rlim_max;

@@ -36,18 +36,19 @@ extern "C" void coop_assert_failed(const char *what, const char *file, int line)
 	std::abort();
 }
 
-// start-bench [NODES [FILES [DIRECTORIES [bundles|off]]]]
 int main(int argc, char **argv)
 {
 	launch::options o{.nodes = 64, .files = 5000, .dirs = 300};
-	const auto number = [&](int i, unsigned &n) {
-		if (argc > i)
-			n = static_cast<unsigned>(std::strtoul(argv[i], nullptr, 10));
-	};
-	number(1, o.nodes);
-	number(2, o.files);
-	number(3, o.dirs);
-	o.bundles = argc <= 4 || std::string(argv[4]) != "off";
+	unsigned *const numbers[] = {&o.nodes, &o.files, &o.dirs};
+	for (int i = 0; i < 3 && i + 1 < argc; i++)
+		*numbers[i] = static_cast<unsigned>(std::strtoul(argv[i + 1], nullptr, 10));
+	const std::string bundles = argc > 4 ? argv[4] : "bundles";
+	o.bundles = bundles == "bundles";
+	if (!o.nodes || !o.files || !o.dirs || argc > 5 || (!o.bundles && bundles != "off")) {
+		std::fprintf(stderr,
+			     "usage: start-bench [NODES [FILES [DIRECTORIES [bundles|off]]]]\n");
+		return 2;
+	}
 	spdlog::set_level(spdlog::level::warn);
 	try {
 		const test::scratch scratch("coopfs-start");

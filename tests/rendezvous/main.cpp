@@ -376,8 +376,8 @@ int main(int argc, char **argv)
 {
 	settings s;
 	long seconds = 120;
-	for (int i = 1; i + 1 < argc; i += 2) {
-		const std::string option = argv[i], value = argv[i + 1];
+	for (int i = 1; i < argc; i += 2) {
+		const std::string option = argv[i], value = i + 1 < argc ? argv[i + 1] : "";
 		if (option == "--processes") {
 			s.processes = static_cast<unsigned>(std::atoi(value.c_str()));
 		} else if (option == "--transport") {
@@ -389,9 +389,13 @@ int main(int argc, char **argv)
 			s.parameters.emplace_back(value.substr(0, middle),
 						  value.substr(middle + 1));
 		} else {
-			std::fprintf(stderr, "coop-rendezvous: what is %s?\n", option.c_str());
-			return 2;
+			s.processes = 0;
 		}
+	}
+	if (!s.processes || seconds < 1) {
+		std::fprintf(stderr, "usage: coop-rendezvous [--processes N] [--transport T] "
+				     "[--seconds S] [-o KEY=VALUE...]\n");
+		return 2;
 	}
 	s.deadline = net::clock::now() + std::chrono::seconds(seconds);
 	::signal(SIGPIPE, SIG_IGN);
