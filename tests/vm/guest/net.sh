@@ -205,7 +205,7 @@ test_ud_device_lost()
 		at_work ping -s 8
 		loses rxe1
 		job_ends 60 serve 1
-		says serve '10.77.0.2.*RDMA device rxe1 has gone'
+		says serve '10.77.0.2.*RDMA device rxe1 was removed'
 		job_ends 120 client 1
 		says client '10.77.0.2'
 		rxe rxe1 vb
@@ -220,7 +220,7 @@ test_ud_own_device_lost()
 		at_work bulk -s 100k --depth 4 --progress $_progress
 		loses rxe0
 		job_ends 60 client 1
-		says client '10.77.0.1.*RDMA device rxe0 has gone'
+		says client '10.77.0.1.*RDMA device rxe0 was removed'
 		rxe rxe0 va
 		served
 	done
@@ -250,7 +250,7 @@ test_ud_rail_lost()
 		[ -e /sys/class/infiniband/rxe2 ] || rxe rxe2 vd
 		[ -e /sys/class/infiniband/rxe3 ] || rxe rxe3 ve
 		serve_net $ud -o device=rxe1 -o rails=rxe3 10.77.0.2
-		for _d in rxe1 rxe3; do packets $_d >/tmp/before.$_d; done
+		for _d in rxe1 rxe3; do arrived $_d >/tmp/before.$_d; done
 		job client coopnet bulk $ud -o device=rxe0 -o rails=rxe2 --from 10.77.0.1 -n 100000000 \
 			--seconds 20 --timeout 60 --depth 2 -s 1m 10.77.0.2 >/tmp/client.out
 		until_true 60 "both rails carry data" carried rxe1 rxe3
@@ -264,13 +264,13 @@ test_ud_rail_lost()
 	[ -e /sys/class/infiniband/rxe0 ] || rxe rxe0 va
 }
 
-packets() { cat "/sys/class/infiniband/$1/ports/1/hw_counters/rcvd_pkts"; }
+arrived() { cat "/sys/class/infiniband/$1/ports/1/hw_counters/rcvd_pkts"; }
 
 # carried DEVICE...: each has received some hundred packets since /tmp/before.DEVICE was written
 carried()
 {
 	for _d in "$@"; do
-		[ "$(packets $_d)" -gt $(($(cat /tmp/before.$_d) + 500)) ] || return 1
+		[ "$(arrived $_d)" -gt $(($(cat /tmp/before.$_d) + 500)) ] || return 1
 	done
 }
 
