@@ -40,6 +40,12 @@ static bool ready(const struct coop_machine *m)
 	return smp_load_acquire(&m->ready) && m->mm == current->mm; /* set up before 'ready' */
 }
 
+/* Polls of aio go on in threads of the kernel, which have no memory. */
+static bool pollable(const struct coop_machine *m)
+{
+	return smp_load_acquire(&m->ready) && (m->mm == current->mm || !current->mm);
+}
+
 /* Takes the lock of a machine that runs and is mapped. False: -EBADR. */
 static bool enter(struct coop_machine *m, u64 *now)
 {
@@ -381,7 +387,7 @@ static __poll_t net_poll(struct file *file, poll_table *table)
 {
 	struct coop_machine *m = file->private_data;
 
-	if (!ready(m) || over(m))
+	if (!pollable(m) || over(m))
 		return EPOLLERR | EPOLLHUP;
 	poll_wait(file, &m->wait, table);
 	if (over(m))

@@ -9,7 +9,7 @@
 #: deadline 2400
 #: short text messages bulk states operations fork fuzz
 #: long ranges bounds revoked
-#: long refused_bulk setup buffers memlock strangers late_admission indices nothing_lost waits awake close exec killed removal
+#: long refused_bulk setup buffers memlock strangers late_admission indices nothing_lost waits polls awake close exec killed removal
 #: long unload fuzz_long
 
 setup()
@@ -71,6 +71,7 @@ test_indices() { area indices; }
 test_nothing_lost() { ROUNDS=$(few 20000) area nothing_lost; }
 test_nothing_lost_long() { limit=600 ROUNDS=$(few 100000) area nothing_lost; }
 test_waits() { area waits; }
+test_polls() { area polls; }
 test_awake() { area awake; }
 test_mapping() { area mapping; }
 

@@ -48,6 +48,7 @@ static const struct {
 	{"indices", indices_area},
 	{"nothing_lost", nothing_lost_area},
 	{"waits", waits_area},
+	{"polls", polls_area},
 	{"awake", awake_area},
 	{"mapping", mapping_area},
 	{"close", close_area},
