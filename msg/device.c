@@ -43,7 +43,8 @@ static bool ready(const struct coop_machine *m)
 /* Polls of aio go on in threads of the kernel, which have no memory. */
 static bool pollable(const struct coop_machine *m)
 {
-	return smp_load_acquire(&m->ready) && (m->mm == current->mm || !current->mm);
+	return smp_load_acquire(&m->ready) && /* as in ready() */
+	       (m->mm == current->mm || !current->mm);
 }
 
 /* Takes the lock of a machine that runs and is mapped. False: -EBADR. */
