@@ -252,6 +252,11 @@ struct coop_net_peer {
 	__u32 pad[2];
 };
 
+/* What went over it: bytes of messages and of bulk data, without headers. */
+struct coop_net_count {
+	__u64 sent, received;
+};
+
 struct coop_net_enter {
 	__u32 events; /* in: wait until so many are in the ring; 0: do not wait */
 	__u32 zero;
@@ -273,5 +278,6 @@ struct coop_net_enter {
 #define COOP_NET_PEER_CLOSE _IOW(COOP_NET_IOCTL, 6, __u32)
 #define COOP_NET_PEER_INFO  _IOWR(COOP_NET_IOCTL, 7, struct coop_net_peer)
 #define COOP_NET_SELF       _IOR(COOP_NET_IOCTL, 8, struct coop_net_addr)
+#define COOP_NET_COUNT      _IOR(COOP_NET_IOCTL, 9, struct coop_net_count)
 
 #endif /* COOP_NET_ABI_H */

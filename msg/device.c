@@ -357,6 +357,19 @@ static long net_self(struct coop_machine *m, void __user *arg)
 	return copy_to_user(arg, &self, sizeof(self)) ? -EFAULT : 0;
 }
 
+static long net_count(struct coop_machine *m, void __user *arg)
+{
+	struct coop_net_count c;
+	u64 now;
+
+	if (!enter(m, &now))
+		return -EBADR;
+	c.sent = m->figures.sent_bytes + m->figures.served_bytes;
+	c.received = m->figures.received_bytes + m->figures.fetched_bytes;
+	coop_lines_leave(m->node);
+	return copy_to_user(arg, &c, sizeof(c)) ? -EFAULT : 0;
+}
+
 static long net_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 {
 	struct coop_machine *m = file->private_data;
@@ -379,6 +392,8 @@ static long net_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 		return net_peer_close(m, at);
 	case COOP_NET_SELF:
 		return net_self(m, at);
+	case COOP_NET_COUNT:
+		return net_count(m, at);
 	default:
 		return -ENOTTY;
 	}

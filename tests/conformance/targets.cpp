@@ -181,19 +181,24 @@ target fabric_inet(const std::string &label, parameters options)
 }
 
 // An RDMA device and its IP address, by programs and by the kernel, in the lab of emulated
-// machines. The environment selects it, and the suite then tests nothing else. The enemy, if there
-// is one, has soft RoCE at an address from where packets reach the device over a wire.
-std::vector<target> of_device(const std::string &device, const std::string &ip,
-			      const std::string &enemy)
+// machines; with other devices as rails, if there are any. The environment selects it, and the
+// suite then tests nothing else. The enemy, if there is one, has soft RoCE at an address from where
+// packets reach the device over a wire.
+std::vector<target> of_device(const std::string &device, const std::string &rails,
+			      const std::string &ip, const std::string &enemy)
 {
 	std::vector<target> all = {
 		fabric("fabric_verbs", {{"provider", "verbs"}}),
 		ud("ud_verbs", {{"device", device}}),
 		ud("kernel", {{"device", device}}),
 	};
-	all.back().transport = "kernel";
-	all.back().kin = "ud";
-	all.back().works_frozen = true;
+	if (!rails.empty())
+		all.push_back(ud("kernel_rails", {{"device", device}, {"rails", rails}}));
+	for (target &t : std::span(all).subspan(2)) {
+		t.transport = "kernel";
+		t.kin = "ud";
+		t.works_frozen = true;
+	}
 	for (target &t : all) {
 		t.address = [ip](unsigned n) { return lnet(ip, "o2ib0", 31, std::to_string(n)); };
 		t.any = lnet(ip, "o2ib0", 32, "*");
@@ -220,10 +225,11 @@ std::vector<target> of_device(const std::string &device, const std::string &ip,
 std::vector<target> make()
 {
 	const char *device = std::getenv("COOP_CONFORMANCE_DEVICE");
+	const char *rails = std::getenv("COOP_CONFORMANCE_RAILS");
 	const char *ip = std::getenv("COOP_CONFORMANCE_IP");
 	const char *enemy = std::getenv("COOP_CONFORMANCE_ENEMY");
 	if (device && ip)
-		return of_device(device, ip, enemy ? enemy : "");
+		return of_device(device, rails ? rails : "", ip, enemy ? enemy : "");
 	std::vector<target> all = {
 		mem("mem", {}),
 		mem("mem_in_order", {{"places", "0"}}),

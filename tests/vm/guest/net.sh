@@ -4,14 +4,14 @@
 # kernel's transport (/dev/coop-net) and ud speak with each other.
 #
 #: programs coopnet ip rdma tc
-#: optional net_conformance conformance-peer
+#: optional net_conformance conformance-peer coop-rails
 #: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe ib_uverbs rdma_ucm veth bridge sch_netem
 #: files $KO/coopfs.ko
 #: memory 1536
-#: deadline 1800
+#: deadline 3600
 #: short ud_between_devices kernel_asks_ud
 #: long fabric_between_devices ud_bulk ud_asks_kernel kernel_machines kernel_buffers kernel_messages kernel_bulk kernel_faults
-#: long ud_rails ud_rail_lost kernel_reusable kernel_stopped ud_reusable every_group kernel_bad_wire
+#: long ud_rails ud_rail_lost kernel_rails kernel_rail_lost kernel_rails_bulk kernel_reusable kernel_stopped ud_reusable every_group kernel_bad_wire
 
 setup()
 {
@@ -72,7 +72,7 @@ served()
 after_failure()
 {
 	cat /tmp/serve.out /tmp/*.said
-	for _j in serve client; do
+	for _j in serve client pair; do
 		[ -e "/tmp/$_j.job" ] || continue
 		kill -9 "$(cat "/tmp/$_j.job")"
 		(until_true 30 "$_j has ended" test -s "/tmp/$_j.status")
@@ -264,6 +264,78 @@ test_ud_rail_lost()
 	[ -e /sys/class/infiniband/rxe0 ] || rxe rxe0 va
 }
 
+# pair_with_rails FIRST RAILS SECOND RAILS: coop-rails between the first on rxe0 and the second on rxe1
+pair_with_rails()
+{
+	[ -e /sys/class/infiniband/rxe2 ] || rxe rxe2 vd
+	[ -e /sys/class/infiniband/rxe3 ] || rxe rxe3 ve
+	for _d in rxe0 rxe1 rxe2 rxe3; do arrived $_d >/tmp/before.$_d; done
+	job pair coop-rails $1 rxe0 $2 10.77.0.1 $3 rxe1 $4 10.77.0.2 >/tmp/pair.out
+}
+
+pair_works() { running pair && [ "$(grep -c '^[0-9]' /tmp/pair.out)" -ge "$1" ]; }
+
+# pair_moves ROUNDS: so many further rounds are compared
+pair_moves()
+{
+	running pair || die "coop-rails: $(cat /tmp/pair.said)"
+	until_true 120 "data move" pair_works $(($(grep -c '^[0-9]' /tmp/pair.out) + $1))
+}
+
+pair_ends()
+{
+	kill "$(cat /tmp/pair.job)"
+	job_ends 120 pair
+	cat /tmp/pair.out | grep -v '^[0-9]' >/tmp/pair.rails || true
+	tr '\n' ' ' </tmp/pair.rails
+}
+
+# Data go over both rails in both directions, and over the first if one side has no other.
+test_kernel_rails()
+{
+	for _two in "kernel kernel" "kernel ud" "ud kernel"; do
+		pair_with_rails ${_two% *} rxe2 ${_two#* } rxe3
+		pair_moves 10
+		pair_ends
+		[ "$(grep -c ' [1-9][0-9]*$' /tmp/pair.rails)" = 4 ] || die "a rail carried nothing"
+		pair_with_rails ${_two% *} rxe2 ${_two#* } -
+		pair_moves 3
+		pair_ends
+		[ "$(grep -c ' [1-9][0-9]*$' /tmp/pair.rails)" = 2 ] || die "rails of one side only were used"
+	done
+	rdma link delete rxe2
+	rdma link delete rxe3
+}
+
+# A rail beside the first is interrupted, and comes back; then its device is removed. The peer sees a
+# rail that is silent.
+test_kernel_rail_lost()
+{
+	for _two in "kernel kernel" "kernel ud" "ud kernel"; do
+		pair_with_rails ${_two% *} rxe2 ${_two#* } rxe3
+		until_true 120 "both rails carry data" carried rxe1 rxe3
+		[ "$_two" != "kernel kernel" ] || interrupt_rail
+		loses rxe2
+		pair_moves 5
+		pair_ends
+		[ "$(grep -c . /tmp/pair.rails)" = 3 ] || die "the rail is not gone"
+	done
+	rdma link delete rxe3
+}
+
+interrupt_rail()
+{
+	ip link set vd down
+	pair_moves 2
+	arrived rxe3 >/tmp/before.rxe3
+	pair_moves 8
+	! carried rxe3 || die "data go over a link that is down"
+	ip link set vd up
+	own_routes vd 10.77.0.4
+	for _d in rxe2 rxe3; do arrived $_d >/tmp/before.$_d; done
+	until_true 120 "the rail carries data again" carried rxe2 rxe3
+}
+
 arrived() { cat "/sys/class/infiniband/$1/ports/1/hw_counters/rcvd_pkts"; }
 
 # carried DEVICE...: each has received some hundred packets since /tmp/before.DEVICE was written
@@ -298,6 +370,16 @@ test_kernel_bulk() { suite kernel 'on/bulk*'; }
 test_kernel_reusable() { suite kernel 'on/reusable*'; }
 test_kernel_faults() { suite kernel 'on/fault*'; }
 test_kernel_stopped() { suite kernel 'on/stopped*'; }
+
+# Several rails, as one.
+test_kernel_rails_bulk()
+{
+	rxe rxe2 vd
+	export COOP_CONFORMANCE_RAILS=rxe2
+	suite kernel_rails 'on/bulk*:on/reusable*'
+	unset COOP_CONFORMANCE_RAILS
+	rdma link delete rxe2
+}
 
 # Each group of the suite is in a test of each transport above.
 test_every_group()

@@ -28,6 +28,7 @@ static const struct {
 	{"PEER_CLOSE", COOP_NET_PEER_CLOSE, sizeof(uint32_t)},
 	{"PEER_INFO", COOP_NET_PEER_INFO, sizeof(struct coop_net_peer)},
 	{"SELF", COOP_NET_SELF, sizeof(struct coop_net_addr)},
+	{"COUNT", COOP_NET_COUNT, sizeof(struct coop_net_count)},
 };
 #define CALLS (sizeof(calls) / sizeof(calls[0]))
 

@@ -264,7 +264,7 @@ static void call_any(struct hostile *h, uint64_t *r)
 		ioctl(h->m.fd, COOP_NET_SETUP, bytes);
 		break;
 	case 2: /* a call that there is not, of any size */
-		ioctl(h->m.fd, _IOC(dir, COOP_NET_IOCTL, pick(r, 12) + 9, pick(r, 900)), bytes);
+		ioctl(h->m.fd, _IOC(dir, COOP_NET_IOCTL, pick(r, 12) + 10, pick(r, 900)), bytes);
 		break;
 	case 3:
 		ioctl(h->m.fd, COOP_NET_SELF, pick(r, 2) ? (void *)bytes : (void *)nowhere);

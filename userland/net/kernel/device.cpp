@@ -56,6 +56,28 @@ coop_net_addr address_of(const coop_chan_peer_addr &a)
 	return out;
 }
 
+std::uint32_t ip_of(const coop_chan_peer_addr &a)
+{
+	constexpr std::uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+	const auto &gid = a.command.gid;
+	if (std::memcmp(gid, mapped, sizeof(mapped)) != 0)
+		return 0;
+	return std::uint32_t(gid[12]) << 24 | std::uint32_t(gid[13]) << 16 |
+	       std::uint32_t(gid[14]) << 8 | gid[15];
+}
+
+int pin(buffers &b, device &d)
+{
+	return b.open_whole(&d, [&d](std::span<const segment> all, auto &lent, auto &numbers) {
+		std::uint32_t number = 0;
+		if (const int r = d.add_buffer(all, number))
+			return r;
+		lent.push_back(lent_buffer(d, number));
+		numbers.push_back(number);
+		return 0;
+	});
+}
+
 void device::fail(int error, const std::string &what)
 {
 	if (fd_ >= 0)
@@ -128,6 +150,13 @@ coop_chan_peer_addr device::self() const
 	return address_of(a);
 }
 
+coop_net_count device::count() const
+{
+	coop_net_count c{};
+	(void)call(COOP_NET_COUNT, &c);
+	return c;
+}
+
 void device::enter()
 {
 	coop_net_enter e{};
@@ -169,7 +198,7 @@ int device::add_buffer(std::span<const segment> segments, std::uint32_t &number)
 	b.n = static_cast<std::uint32_t>(list.size());
 	const int err = call(COOP_NET_BUFFER_ADD, &b);
 	number = b.buffer;
-	return err;
+	return err == -EBADR && failure() ? -ENODEV : err; // the device was removed
 }
 
 void device::drop_buffer(std::uint32_t number)

@@ -41,6 +41,8 @@ public:
 	const coop_net_setup &setup() const { return setup_; }
 	/// The own addresses, which may change.
 	coop_chan_peer_addr self() const;
+	/// Bytes of messages and of bulk data that went over it.
+	coop_net_count count() const;
 
 	// Peers. 0 or -errno.
 	int open_peer(coop_net_peer &) const;
@@ -71,6 +73,8 @@ private:
 /// The coop_chan_peer_addr of an address of the module, and back.
 coop_chan_peer_addr address_of(const coop_net_addr &);
 coop_net_addr address_of(const coop_chan_peer_addr &);
+/// The IPv4 address in its GID, host byte order; 0: it is of another kind.
+std::uint32_t ip_of(const coop_chan_peer_addr &);
 
 /// A buffer that a machine's device knows, until this ends.
 class lent_buffer
@@ -103,5 +107,9 @@ private:
 /// The buffers of a domain at its machines' devices. The first segment's key is the buffer's
 /// number.
 using buffers = registrations<lent_buffer, std::uint32_t>;
+
+/// Pins them all for this device, and those that are made until buffers::close(). @return 0 or
+/// -errno.
+int pin(buffers &, device &);
 
 } // namespace coop::net::kernel

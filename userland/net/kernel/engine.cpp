@@ -13,6 +13,53 @@ static_assert(COOP_NET_TEXT == ud::bulk_message::bytes);
 static_assert(COOP_NET_PAGE == ud::page_bytes);
 static_assert(COOP_NET_SHIFT_AT == ud::asker::shift_at);
 
+coop_net_op fetch_op(const ud::reading &r, const coop_fetch_req &q,
+		     const fetch_host::page_list &pages, std::uint32_t handle, std::uint32_t buffer,
+		     std::uint64_t &want)
+{
+	const std::uint64_t first = pages.page[0];
+	want = 0;
+	for (std::uint32_t i = 0; i < pages.size; i++)
+		want |= 1ull << (pages.page[i] - first);
+	coop_net_op op{};
+	op.code = COOP_NET_FETCH;
+	op.handle = handle;
+	op.peer = q.hints[0];
+	op.buffer = buffer;
+	op.offset = r.start + first * COOP_NET_PAGE;
+	op.length = r.length - first * COOP_NET_PAGE;
+	op.u.fetch.fid[0] = q.fid.hi;
+	op.u.fetch.fid[1] = q.fid.lo;
+	op.u.fetch.version = q.version;
+	op.u.fetch.size = q.size;
+	op.u.fetch.index = r.offset / COOP_NET_PAGE + first;
+	op.u.fetch.want = want;
+	op.u.fetch.budget_us = q.budget_us;
+	return op;
+}
+
+std::uint64_t ordinals_of(std::uint64_t want, std::uint64_t pages)
+{
+	std::uint64_t out = 0;
+	unsigned i = 0;
+	for (std::uint64_t left = want; left; left &= left - 1)
+		out |= (pages >> std::countr_zero(left) & 1) << i++;
+	return out;
+}
+
+coop_net_op offer_op(const ud::op &o, std::uint32_t handle, std::uint32_t buffer)
+{
+	coop_net_op op{};
+	op.code = COOP_NET_OFFER;
+	op.flags = o.reusable && o.queue == queue_type::passive_bulk_send ? COOP_NET_RANGES : 0;
+	op.handle = handle;
+	op.buffer = buffer;
+	op.length = o.length;
+	op.u.offer.token = o.token;
+	op.u.offer.key = o.key;
+	return op;
+}
+
 engine::engine(const options &o, device &d, handles &h) :
 	device_(d),
 	handles_(h),
@@ -137,25 +184,7 @@ int engine::submit(const ud::reading &r, const coop_fetch_req &q,
 		return -EAGAIN;
 	request &c = requests_[number];
 	c.handle = h;
-	c.want = 0;
-	const std::uint64_t first = pages.page[0];
-	for (std::uint32_t i = 0; i < pages.size; i++)
-		c.want |= 1ull << (pages.page[i] - first);
-	coop_net_op op{};
-	op.code = COOP_NET_FETCH;
-	op.handle = h;
-	op.peer = q.hints[0];
-	op.buffer = r.memory.key(0);
-	op.offset = r.start + first * COOP_NET_PAGE;
-	op.length = r.length - first * COOP_NET_PAGE;
-	op.u.fetch.fid[0] = q.fid.hi;
-	op.u.fetch.fid[1] = q.fid.lo;
-	op.u.fetch.version = q.version;
-	op.u.fetch.size = q.size;
-	op.u.fetch.index = r.offset / COOP_NET_PAGE + first;
-	op.u.fetch.want = c.want;
-	op.u.fetch.budget_us = q.budget_us;
-	device_.push(op);
+	device_.push(fetch_op(r, q, pages, h, r.memory.key(0), c.want));
 	return 0;
 }
 
@@ -166,11 +195,7 @@ void engine::cancel_fetch(std::uint32_t number, std::uint64_t)
 
 std::uint64_t engine::ordinals(std::uint32_t number, std::uint64_t pages) const
 {
-	std::uint64_t out = 0;
-	unsigned i = 0;
-	for (std::uint64_t left = requests_[number].want; left; left &= left - 1)
-		out |= (pages >> std::countr_zero(left) & 1) << i++;
-	return out;
+	return ordinals_of(requests_[number].want, pages);
 }
 
 // ---- bulk, the sending side ------------------------------------------------------
@@ -184,14 +209,7 @@ void engine::begin(std::uint32_t index)
 		return;
 	}
 	offered_[index] = h;
-	coop_net_op op{};
-	op.code = COOP_NET_OFFER;
-	op.flags = o.reusable && o.queue == queue_type::passive_bulk_send ? COOP_NET_RANGES : 0;
-	op.handle = h;
-	op.buffer = o.memory.key(0);
-	op.length = o.length;
-	op.u.offer.token = o.token;
-	op.u.offer.key = o.key;
+	coop_net_op op = offer_op(o, h, o.memory.key(0));
 	if (o.peer != spi::no_peer) {
 		const ud::peer &p = (*peers_)[o.peer];
 		op.u.offer.reader = p.who.packed();

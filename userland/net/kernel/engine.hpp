@@ -20,6 +20,15 @@
 namespace coop::net::kernel
 {
 
+/// A request for these pages, with this handle, into this buffer. `want` gets them as bits from the
+/// first on.
+coop_net_op fetch_op(const ud::reading &, const coop_fetch_req &, const fetch_host::page_list &,
+		     std::uint32_t handle, std::uint32_t buffer, std::uint64_t &want);
+/// Of the pages that a request wanted, those that its event names, by ordinal.
+std::uint64_t ordinals_of(std::uint64_t want, std::uint64_t pages);
+/// Shows this operation to any reader.
+coop_net_op offer_op(const ud::op &, std::uint32_t handle, std::uint32_t buffer);
+
 class engine final : public ud::message_engine, public ud::fetch_engine, public ud::offers
 {
 public:

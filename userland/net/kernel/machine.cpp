@@ -35,7 +35,11 @@ ring_sizes sizes_of(const options &o)
 	return s;
 }
 
-machine::machine(const options &o, buffers &b, spi::sink &s) : options_(o), buffers_(b), sink_(s) {}
+machine::machine(const options &o, buffers &b, spi::sink &s) : options_(o), buffers_(b), sink_(s)
+{
+	for (unsigned i = 1; i <= o.rails.size(); i++)
+		rails_.push_back(std::make_unique<rail>(o, i, b));
+}
 
 machine::~machine()
 {
@@ -44,7 +48,7 @@ machine::~machine()
 
 // ---- life --------------------------------------------------------------------------
 
-// The device does not depend on the number of the machine.
+// A device does not depend on the number of the machine.
 int machine::prepare(const address &)
 {
 	try {
@@ -52,26 +56,21 @@ int machine::prepare(const address &)
 	} catch (const std::system_error &e) {
 		return -e.code().value();
 	}
-	device &d = *device_;
-	return buffers_.open_whole(&d,
-				   [&d](std::span<const segment> all, auto &lent, auto &numbers) {
-					   std::uint32_t number = 0;
-					   if (const int r = d.add_buffer(all, number))
-						   return r;
-					   lent.push_back(lent_buffer(d, number));
-					   numbers.push_back(number);
-					   return 0;
-				   });
+	int err = pin(buffers_, *device_);
+	for (auto r = rails_.begin(); !err && r != rails_.end(); ++r)
+		err = (*r)->prepare();
+	return err;
 }
 
 int machine::start(const address &own)
 {
 	own_address_ = own;
 	try {
-		make();
+		claim(ud::identity::of(own));
+		make(ud::identity::of(own));
 	} catch (const std::system_error &e) {
-		// For `*` the core tries the next number, with the same device.
-		if (resolver_)
+		// For `*` the core tries the next number, with the same devices.
+		if (claimed_)
 			unmake();
 		return -e.code().value();
 	}
@@ -82,29 +81,69 @@ int machine::start(const address &own)
 	return 0;
 }
 
-void machine::make()
+void machine::claim(ud::identity own)
 {
-	const ud::identity own = ud::identity::of(own_address_);
-	const ring_sizes sizes = sizes_of(options_);
-	resolver_.emplace(options_.key, own);
+	try {
+		resolver_.emplace(options_.key, own);
+		for (const auto &r : rails_)
+			r->claim(own);
+	} catch (const std::system_error &) {
+		resolver_.reset();
+		for (const auto &r : rails_)
+			r->unclaim();
+		throw;
+	}
+	claimed_ = true;
+}
+
+void machine::make(ud::identity own)
+{
+	make_parts(own);
+	polls_ = sink_.polled();
+	device_->polls(polls_);
+	epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
+	watch(resolver_->fd());
+	watch(device_->fd());
+	for (const auto &r : rails_) {
+		r->device()->polls(polls_);
+		watch(r->resolver().fd());
+		watch(r->device()->fd());
+	}
+}
+
+void machine::make_parts(ud::identity own)
+{
+	std::vector<ud::resolver *> at{&*resolver_};
+	for (const auto &r : rails_)
+		at.push_back(&r->resolver());
 	memory_.emplace(buffers_, *device_);
-	handles_.emplace(sizes.handles);
+	handles_.emplace(sizes_of(options_).handles);
 	receives_.emplace(*handles_, *device_, sink_);
 	engine_.emplace(options_, *device_, *handles_);
 	operations_.emplace(options_, *memory_, sink_);
 	peers_.emplace(options_, own, own_address_, *engine_, *resolver_, sink_);
 	outbox_.emplace(*operations_, *peers_, *engine_);
+	peer_rails_.emplace(*peers_, std::move(at));
 	reader_.emplace(options_, *engine_, *peers_);
-	bulk_.emplace(options_, *operations_, *peers_, *outbox_, *reader_, *engine_, &*engine_,
-		      nullptr, sink_);
+	std::vector<further_offers *> others;
+	for (const auto &r : rails_) {
+		r->make(*operations_, *peers_, *peer_rails_);
+		reader_->add_rail(*r, *peer_rails_);
+		others.push_back(&*r);
+	}
+	ud::offers *offers = &*engine_;
+	if (!rails_.empty())
+		offers = &offers_.emplace(*engine_, std::move(others), *operations_);
+	bulk_.emplace(options_, *operations_, *peers_, *outbox_, *reader_, *engine_, offers,
+		      rails_.empty() ? nullptr : &*peer_rails_, sink_);
 	engine_->serve(*operations_, *peers_, *receives_);
-	polls_ = sink_.polled();
-	device_->polls(polls_);
-	epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
+}
+
+void machine::watch(int fd)
+{
 	epoll_event ev{};
 	ev.events = EPOLLIN;
-	if (epoll_ < 0 || ::epoll_ctl(epoll_, EPOLL_CTL_ADD, resolver_->fd(), &ev) ||
-	    ::epoll_ctl(epoll_, EPOLL_CTL_ADD, device_->fd(), &ev))
+	if (epoll_ < 0 || ::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &ev))
 		throw std::system_error(errno, std::generic_category(), "kernel: epoll");
 }
 
@@ -112,13 +151,18 @@ void machine::unmake()
 {
 	close_device();
 	resolver_.reset();
+	for (const auto &r : rails_)
+		r->unclaim();
 	if (epoll_ >= 0)
 		::close(std::exchange(epoll_, -1));
+	claimed_ = false;
 }
 
 // From here on the network writes to no buffer.
 void machine::close_device()
 {
+	for (const auto &r : rails_)
+		r->close();
 	if (!device_)
 		return;
 	buffers_.close(&*device_);
@@ -130,8 +174,21 @@ void machine::begin()
 {
 	starts_at_ = ~0ull;
 	instance_ = static_cast<std::uint32_t>(random_number()) | 1;
-	resolver_->answer_with(device_->self(), instance_);
+	answer();
 	sink_.started();
+}
+
+// What the resolvers tell peers. Messages go by the first rail alone.
+void machine::answer()
+{
+	resolver_->answer_with(device_->self(), instance_);
+	ud::rail_list others;
+	for (const auto &r : rails_) {
+		if (r->device())
+			r->resolver().answer_with(r->device()->self(), instance_);
+		others.ip[others.size++] = r->ip();
+	}
+	resolver_->answer_with_rails(others);
 }
 
 void machine::stop()
@@ -210,6 +267,7 @@ void machine::peer_close(spi::peer_number n)
 		return;
 	const std::uint64_t t = now();
 	reader_->forget(n);
+	forget_rails(n);
 	bulk_->forget(n);
 	peers_->close(n, t);
 	outbox_->forget(n);
@@ -222,32 +280,43 @@ unsigned machine::progress(unsigned budget)
 {
 	if (!device_ || over_)
 		return 0;
-	if (armed_ || resolver_->asking() || ++turns_ % resolver_turns == 0) {
+	if (armed_ || asking() || ++turns_ % resolver_turns == 0) {
 		armed_ = false;
 		const std::uint64_t t = now();
-		if (resolver_->progress(t)) {
+		if (question(t)) {
 			resolve(t);
 			drain(t);
 		}
 	}
+	std::uint64_t t = 0;
+	unsigned n = progress_rails(budget, t);
 	coop_net_event ev;
-	if (!device_->next(ev)) {
-		if (const int status = device_->failure(); status && device_->empty()) {
-			fail(status);
-			return 1;
-		}
+	for (unsigned i = 0; i < std::max(budget, 1u) && device_->next(ev); i++) {
+		if (n++ == 0)
+			t = now();
+		dispatch(ev, t);
+	}
+	if (const int status = device_->failure(); status && device_->empty()) {
+		fail(status);
+		return n + 1;
+	}
+	if (n == 0) {
 		if (++dry_ == dry_most && !polls_)
-			device_->polls(polls_ = true);
+			set_polls(true);
 		return 0;
 	}
 	dry_ = 0;
-	const std::uint64_t t = now();
-	unsigned n = 0;
-	do
-		dispatch(ev, t);
-	while (++n < std::max(budget, 1u) && device_->next(ev));
 	drain(t);
 	return n;
+}
+
+void machine::set_polls(bool on)
+{
+	polls_ = on;
+	device_->polls(on);
+	for (const auto &r : rails_)
+		if (r->device())
+			r->device()->polls(on);
 }
 
 void machine::dispatch(const coop_net_event &ev, std::uint64_t now)
@@ -307,13 +376,15 @@ void machine::dispatch_of_handle(const coop_net_event &ev, std::uint64_t now)
 		break;
 	case handles::use::offer:
 		if (ev.code == COOP_NET_READER)
-			bulk_->read_by(of.number, ud::identity::unpack(ev.tag),
-				       ev.flags & COOP_NET_READING);
+			read_by(0, ev, of.number);
 		if (!final)
 			break;
 		uses.release(ev.handle);
 		engine_->over(of.number);
-		bulk_->over(of.number, ev.status, now);
+		if (offers_)
+			offers_->over(0, of.number, ev.status);
+		else
+			bulk_->over(of.number, ev.status, now);
 		break;
 	}
 }
@@ -343,12 +414,15 @@ void machine::dispatch_of_peer(const coop_net_event &ev, std::uint64_t now)
 		peers_->appeared(e, now);
 		break;
 	case COOP_NET_PEER_DEAD:
-		if (known)
+		if (known) {
 			bulk_->lost(n, peers_->died(n, e), now);
+			forget_rails(n);
+		}
 		break;
 	case COOP_NET_PEER_RESTARTED: // its messages end by themselves
 		if (known) {
 			peers_->restarted(n);
+			peer_rails_->restarted(n);
 			bulk_->restarted(n, now);
 		}
 		break;
@@ -360,10 +434,12 @@ void machine::dispatch_of_peer(const coop_net_event &ev, std::uint64_t now)
 spi::peer_number machine::sender(const coop_net_event &ev)
 {
 	const ud::identity who = ud::identity::unpack(ev.tag & ((1ull << 50) - 1));
-	const auto n = static_cast<spi::peer_number>(ev.cookie - 1);
+	auto n = static_cast<spi::peer_number>(ev.cookie - 1);
 	if (!peers_->is(n, who))
-		return peers_->number_of(who);
-	peers_->heard(n);
+		n = peers_->number_of(who);
+	else
+		peers_->heard(n);
+	want_rails(n, now());
 	return n;
 }
 
@@ -388,16 +464,24 @@ void machine::stranger(const coop_net_event &ev, std::uint64_t now)
 // Handles the answers of the resolver.
 void machine::resolve(std::uint64_t now)
 {
+	resolve_rails(now);
 	for (ud::resolver::result r; resolver_->next(r);) {
+		if (r.list) {
+			peer_rails_->heard(0, r, now);
+			continue;
+		}
 		const ud::peers::change c = peers_->resolved(r, now);
 		if (c.lost) {
 			reader_->forget(r.number);
+			forget_rails(r.number);
 			bulk_->lost(r.number, c.lost, now);
 		}
 		if (c.settled && !c.status)
 			engine_->place(r.number);
 		if (c.settled)
 			outbox_->wake(r.number, c.status, now);
+		if (c.settled && !c.status)
+			want_rails(r.number, now);
 	}
 }
 
@@ -405,7 +489,7 @@ void machine::resolve(std::uint64_t now)
 void machine::follow(std::uint64_t now)
 {
 	if (instance_)
-		resolver_->answer_with(device_->self(), instance_);
+		answer();
 	peers_->reconnect(now);
 }
 
@@ -418,6 +502,12 @@ void machine::drain(std::uint64_t now)
 	held_back_ = 0;
 	device_->submit();
 	device_->drop_late();
+	for (const auto &r : rails_) {
+		if (!r->device())
+			continue;
+		r->device()->submit();
+		r->device()->drop_late();
+	}
 	if (linger_.over(bulk_->telling(), now))
 		sink_.stopped();
 }
@@ -435,6 +525,8 @@ bool machine::drain_bulk(std::uint64_t now)
 	bool any = false;
 	for (ud::outbox::report r; outbox_->next(r); any = true)
 		bulk_->reported(r, now);
+	for (all_offers::end_of e; offers_ && offers_->next_over(e); any = true)
+		bulk_->over(e.index, e.status, now);
 	any |= reader_->advance(now);
 	for (ud::reading *r; (r = reader_->next_over()); any = true)
 		bulk_->read_over(*r, now);
@@ -447,17 +539,24 @@ bool machine::arm()
 		return true;
 	armed_ = true;
 	dry_ = 0;
-	if (std::exchange(polls_, false))
-		device_->polls(false);
-	return device_->empty() && !device_->failure();
+	if (polls_)
+		set_polls(false);
+	bool idle = device_->empty() && !device_->failure();
+	for (const auto &r : rails_)
+		idle &= !r->device() || (r->device()->empty() && !r->device()->failure());
+	return idle;
 }
 
 // ---- time --------------------------------------------------------------------------
 
 std::uint64_t machine::next_time() const
 {
-	return std::min({resolver_->deadline(), reader_->deadline(), peers_->deadline(),
-			 bulk_->deadline(), outbox_->deadline(), linger_.deadline(), starts_at_});
+	std::uint64_t t =
+		std::min({resolver_->deadline(), reader_->deadline(), peers_->deadline(),
+			  bulk_->deadline(), outbox_->deadline(), linger_.deadline(), starts_at_});
+	for (const auto &r : rails_)
+		t = std::min(t, r->resolver().deadline());
+	return t;
 }
 
 time_point machine::deadline() const
@@ -478,6 +577,8 @@ void machine::expire(time_point)
 	if (t >= starts_at_)
 		begin();
 	resolver_->expire(t);
+	for (const auto &r : rails_)
+		r->resolver().expire(t);
 	resolve(t);
 	outbox_->loop(t);
 	if (t >= peers_->deadline()) {

@@ -10,7 +10,8 @@
 //   handles      of operations in the ring
 //   receives     receive buffers
 //   engine       operations in the ring, on behalf of the parts of ud
-//   operations, peers, outbox, reader, bulk, resolver    of ud
+//   rail, offers further devices (rails=), each an open file of its own, for bulk data
+//   operations, peers, outbox, peer_rails, reader, bulk, resolver    of ud
 //
 // All of them run under the lock of the core's machine, which it holds in every call.
 #pragma once
@@ -22,6 +23,8 @@
 #include "engine.hpp"
 #include "handles.hpp"
 #include "memory.hpp"
+#include "offers.hpp"
+#include "rail.hpp"
 #include "receives.hpp"
 #include "userland/net/ud/linger.hpp"
 
@@ -51,15 +54,21 @@ public:
 	int fd() const override { return epoll_; }
 	time_point deadline() const override;
 	void expire(time_point now) override;
+	std::vector<rail_stats> rails() const override;
 
 private:
 	std::uint64_t now() { return ud::now_us(sink_); }
-	void make();
+	void claim(ud::identity own);
+	void make(ud::identity own);
+	void make_parts(ud::identity own);
+	void watch(int fd);
 	void unmake();
 	void close_device();
 	void begin();
+	void answer();
 	int submit_receive(spi::token, const spi::transfer &, std::uint64_t now);
 	void fail(int status);
+	void set_polls(bool on);
 
 	void dispatch(const coop_net_event &, std::uint64_t now);
 	void dispatch_of_handle(const coop_net_event &, std::uint64_t now);
@@ -68,6 +77,18 @@ private:
 	void stranger(const coop_net_event &, std::uint64_t now);
 	void resolve(std::uint64_t now);
 	void follow(std::uint64_t now);
+
+	// The rails but the first.
+	bool asking() const;
+	bool question(std::uint64_t now);
+	void want_rails(spi::peer_number, std::uint64_t now);
+	void forget_rails(spi::peer_number);
+	void resolve_rails(std::uint64_t now);
+	unsigned progress_rails(unsigned budget, std::uint64_t &now);
+	void dispatch(rail &, const coop_net_event &, std::uint64_t now);
+	void dispatch_of_handle(rail &, const coop_net_event &, std::uint64_t now);
+	void lose(rail &, std::uint64_t now);
+	void read_by(unsigned rail, const coop_net_event &, std::uint32_t index);
 
 	void drain(std::uint64_t now);
 	bool drain_bulk(std::uint64_t now);
@@ -89,12 +110,16 @@ private:
 	std::optional<ud::operations> operations_;
 	std::optional<ud::peers> peers_;
 	std::optional<ud::outbox> outbox_;
+	std::optional<ud::peer_rails> peer_rails_;
 	std::optional<ud::reader> reader_;
+	std::optional<all_offers> offers_; // if there are rails
 	std::optional<ud::bulk> bulk_;
+	std::vector<std::unique_ptr<rail>> rails_; // but the first
 	int epoll_ = -1;
 	std::uint32_t instance_ = 0; // as peers know it, once begun
 
 	ud::linger linger_;
+	bool claimed_ = false; // all rails have their resolvers
 	bool armed_ = false, over_ = false, polls_ = false;
 	std::uint32_t dry_ = 0;       // calls of progress() in a row that found nothing
 	std::uint32_t held_back_ = 0; // messages that wait for others to leave with

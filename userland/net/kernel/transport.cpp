@@ -16,6 +16,7 @@ constexpr spi::parameter known[] = {
 	{"device", "", "RDMA device of the node; none: the first with an active port"},
 	{"port", "", "of the device (number); none: the first active one"},
 	{"gid_index", "", "of the device's port; none: a usable one"},
+	{"rails", "", "further RDMA devices, at most 3, by comma: they carry bulk data"},
 	{"key", "", "file with the cluster's secret; none: everybody who reaches us is a peer",
 	 spi::sides::agree},
 	{"seal", "0", "1: MACs cover the payloads of messages, not their heads alone",
@@ -51,6 +52,12 @@ options read(const spi::parameter_values &p)
 	o.device.gid_index = -1;
 	if (!p.text("gid_index").empty())
 		o.device.gid_index = static_cast<int>(number("gid_index", 0, 255));
+	o.rails = ud::read_rails(p, o);
+	for (const std::string &name : o.rails)
+		if (name.size() >= sizeof(coop_net_setup{}.device))
+			p.refuse("rails", "'" + name + "' is too long for a name");
+	if (!o.rails.empty() && o.device.device.empty())
+		p.refuse("rails", "needs device=, which names the first");
 	if (!p.text("key").empty()) {
 		try {
 			o.key = fabric_key(load_cluster_key(p.text("key")));
@@ -85,6 +92,7 @@ public:
 		// What is missing is an error here, where there is a text to say so; the start of a
 		// machine returns a number only.
 		const device trial(options_, ring_sizes{});
+		check_rails();
 		limits_.max_message =
 			std::min<std::size_t>(options_.max_message, trial.setup().max_message);
 		limits_.max_buffer = std::size_t{1} << 32;
@@ -115,6 +123,21 @@ public:
 	}
 
 private:
+	// Peers find a rail at the IP address of its device.
+	void check_rails() const
+	{
+		for (const std::string &name : options_.rails) {
+			options o = options_;
+			o.device.device = name;
+			if (!ip_of(device(o, ring_sizes{}).self()))
+				throw std::system_error(
+					EINVAL, std::generic_category(),
+					"kernel: rails=" + name +
+						": the device has no IPv4 address (no RoCE v2 GID "
+						"of one), by which peers would find the rail");
+		}
+	}
+
 	const options options_;
 	buffers buffers_;
 	domain_limits limits_{};

@@ -9,6 +9,7 @@
 
 #include "rpc/base/mac.h"
 #include "rpc/chan/chan.h"
+#include "userland/net/transport.hpp"
 #include "userland/ud/endpoint.hpp"
 
 namespace coop::net::ud
@@ -70,5 +71,9 @@ struct options {
 						     ((datagram & ~7u) - COOP_CHAN_HEADER_MOST));
 	}
 };
+
+/// The names in rails=, by comma: devices with options::verbs, or else IPv4 addresses of this host.
+/// @throw std::system_error of parameter_values::refuse().
+std::vector<std::string> read_rails(const spi::parameter_values &, const options &);
 
 } // namespace coop::net::ud

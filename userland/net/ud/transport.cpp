@@ -25,6 +25,31 @@ coop_assert_failed(const char *what, const char *file, int line)
 namespace coop::net::ud
 {
 
+std::vector<std::string> read_rails(const spi::parameter_values &p, const options &o)
+{
+	std::vector<std::string> all;
+	const std::string &text = p.text("rails");
+	for (std::size_t at = 0, comma; !text.empty() && at <= text.size(); at = comma + 1) {
+		comma = std::min(text.find(',', at), text.size());
+		const std::string one = text.substr(at, comma - at);
+		in_addr ip{};
+		if (one.empty() || std::find(all.begin(), all.end(), one) != all.end() ||
+		    one == o.device.device)
+			p.refuse("rails", "names '" + one + "' twice, or nothing between commas");
+		if (!o.verbs && ::inet_pton(AF_INET, one.c_str(), &ip) != 1)
+			p.refuse("rails", "'" + one + "' is no IPv4 address");
+		std::array<std::uint8_t, 16> mapped{};
+		mapped[10] = mapped[11] = 0xff;
+		std::memcpy(mapped.data() + 12, &ip, 4);
+		if (!o.verbs && spi::check_own_ip(mapped))
+			p.refuse("rails", "'" + one + "' is no address of this host");
+		all.push_back(one);
+	}
+	if (all.size() >= most_rails)
+		p.refuse("rails", "names more than " + std::to_string(most_rails - 1));
+	return all;
+}
+
 namespace
 {
 
@@ -82,32 +107,6 @@ void refuse_idle(const spi::parameter_values &p, bool verbs)
 		    p.text(k.key) != k.standard)
 			p.refuse(k.key, verbs ? "is for soft RoCE: leave it or device= out"
 					      : "is for an RDMA device: give device= as well");
-}
-
-// rails= by comma: devices, or else IPv4 addresses of this host.
-std::vector<std::string> read_rails(const spi::parameter_values &p, const options &o)
-{
-	std::vector<std::string> all;
-	const std::string &text = p.text("rails");
-	for (std::size_t at = 0, comma; !text.empty() && at <= text.size(); at = comma + 1) {
-		comma = std::min(text.find(',', at), text.size());
-		const std::string one = text.substr(at, comma - at);
-		in_addr ip{};
-		if (one.empty() || std::find(all.begin(), all.end(), one) != all.end() ||
-		    one == o.device.device)
-			p.refuse("rails", "names '" + one + "' twice, or nothing between commas");
-		if (!o.verbs && ::inet_pton(AF_INET, one.c_str(), &ip) != 1)
-			p.refuse("rails", "'" + one + "' is no IPv4 address");
-		std::array<std::uint8_t, 16> mapped{};
-		mapped[10] = mapped[11] = 0xff;
-		std::memcpy(mapped.data() + 12, &ip, 4);
-		if (!o.verbs && spi::check_own_ip(mapped))
-			p.refuse("rails", "'" + one + "' is no address of this host");
-		all.push_back(one);
-	}
-	if (all.size() >= most_rails)
-		p.refuse("rails", "names more than " + std::to_string(most_rails - 1));
-	return all;
 }
 
 void read_cut(const spi::parameter_values &p, options &o)

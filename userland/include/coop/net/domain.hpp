@@ -59,8 +59,10 @@ struct transport_traits {
 /// @par Source
 /// Our own; the rails are LNet's Multi-Rail.
 struct rail_stats {
-	std::string name;         ///< its device or address
-	std::uint64_t sent;       ///< bytes of datagrams, without headers below the transport
+	std::string name; ///< its device or address
+	/// Bytes of datagrams, without headers below the transport; on kernel of messages and bulk
+	/// data alone.
+	std::uint64_t sent;
 	std::uint64_t received;   ///< likewise
 	std::uint64_t read_bytes; ///< bulk data that this machine has read by it, in whole pages
 	std::uint64_t reads;      ///< requests for that
