@@ -3,7 +3,6 @@
 //
 // Conformance tests of the group Faults. A transport without a wire of its own, or without other
 // processes, cannot run some of them and says so in its target.
-#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <map>
