@@ -79,3 +79,38 @@ def test_each_side_of_a_ratio_is_measured():
     names = {one.name for one in systems.ALL}
     for what, above, below, *_ in results.TARGETS + results.COMPARED:
         assert {above[0], below[0]} <= names, what
+
+
+def test_rivals_figures_are_read_right():
+    table = ("bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec\n"
+             "1m      100     =100     200m        0.08s   2629.99     398.70       0.00\n")
+    assert systems.parse_pingpong(table) == {"half_us": 398.70, "mb_s": 2629.99}
+    row = systems.parse_perftest("| Test |\n      200      5.712   239.691   239.691     4172.05    4000.00"
+                                 "        4172        4000\n")
+    assert row["mb_s"] == pytest.approx(4000 * (1 << 20) / 1e6)
+    assert row["half_us"] == 239.691 and row["messages_s"] == 4000
+
+
+def test_ratios_pair_figures_of_one_repetition():
+    def ping(system, repetition, half_us):
+        return {"system": system, "case": "ping", "mode": "poll", "bytes": 8, "repetition": repetition,
+                "half_us": half_us}
+
+    # The machine was half as fast in the second repetition: the ratio stays.
+    record = {"figures": [ping("coopnet-fabric-tcp", 0, 9), ping("fi_pingpong-tcp", 0, 10),
+                          ping("coopnet-fabric-tcp", 1, 18), ping("fi_pingpong-tcp", 1, 20)]}
+    first, second = results.targets(record)[:2]
+    assert first["value"]["median"] == pytest.approx(0.9) and first["reached"] is True
+    assert second["value"] is None and second["reached"] is None
+
+
+def test_what_is_compared_without_a_goal_is_neither_reached_nor_missed():
+    def ping(system, half_us):
+        return {"system": system, "case": "ping", "mode": "poll", "bytes": 8, "repetition": 0, "half_us": half_us}
+
+    record = {"figures": [ping("coopnet-ntrdma", 3), ping("ucx-posix", 2)], "repetitions": 1, "summary": []}
+    record["targets"] = results.targets(record)
+    lines = results.tables(record).splitlines()
+    assert "compared      8 B half round trip, ntrdma / ucx posix: 1.50 (1.50 to 1.50)" in lines
+    assert "not measured  8 B messages/s, ntrdma / ucx posix" in lines
+    assert "not measured  8 B half round trip, ntrdma / fi_pingpong, shm <= 1.0" in lines

@@ -6,7 +6,6 @@ Also the library's documentation: a test runs its example, and another builds it
 that parallel runs do not meet.
 """
 
-import importlib.util
 import json
 import os
 import pathlib
@@ -16,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import threading
+import time
 
 import pytest
 
@@ -23,16 +23,6 @@ from cluster import BIN, DEADLINE, program, wait_for
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-
-def of_bench(name):
-    """Loads a module of bench/net; others of the same name are on the path."""
-    spec = importlib.util.spec_from_file_location(f"bench_net_{name}", ROOT / f"bench/net/{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-results, systems = of_bench("results"), of_bench("systems")
 OK, FAILED, USAGE = range(3)
 HOST = f"127.{1 + os.getpid() // 254 % 250}.{1 + os.getpid() % 254}"
 WAYS = [("ud",), ("fabric", "-o", "provider=tcp"), ("fabric", "-o", "provider=tcp;ofi_rxm"), ("ntrdma",),
@@ -210,6 +200,27 @@ def test_the_server_counts_who_connects():
         assert status == OK, err
         heard, answered = map(int, re.match(r"(\d+) messages, (\d+) answered", out).groups())
         assert heard - answered == 20
+
+
+def test_a_server_that_gets_no_processor_for_seconds_is_asked_again():
+    """A greeting without an answer ends after 4.5 s, with the status of a server that is not there."""
+    with serving(("ntrdma",), f"{HOST}.24") as server:
+        def descriptors():
+            return len(os.listdir(f"/proc/{server.child.pid}/fd"))
+        idle = descriptors()
+        client = subprocess.Popen([program("coopnet"), "bench", "-t", "ntrdma", "--only", "peers", "--progress", "block",
+                                   "--connected", "200", "--timeout", "60", f"{HOST}.24"], stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        try:
+            wait_for(lambda: descriptors() > idle + 40, "the server to have connections")
+            server.child.send_signal(signal.SIGSTOP)
+            time.sleep(6)  # longer than a greeting may take
+            server.child.send_signal(signal.SIGCONT)
+            _, err = client.communicate(timeout=DEADLINE)
+        finally:
+            client.kill()
+            client.communicate()
+        assert client.returncode == OK, err
 
 
 def test_the_one_that_cannot_connect_is_said():
@@ -656,41 +667,3 @@ def test_the_example_builds_against_what_is_installed(tmp_path, static):
                           env=env if static else dict(env, LD_LIBRARY_PATH=str(tmp_path / "lib")),
                           check=False)
     assert "read: hello" in done.stdout, done.stderr
-
-
-# ---- the benchmark's arithmetic
-
-
-def test_rivals_figures_are_read_right():
-    table = ("bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec\n"
-             "1m      100     =100     200m        0.08s   2629.99     398.70       0.00\n")
-    assert systems.parse_pingpong(table) == {"half_us": 398.70, "mb_s": 2629.99}
-    row = systems.parse_perftest("| Test |\n      200      5.712   239.691   239.691     4172.05    4000.00"
-                                 "        4172        4000\n")
-    assert row["mb_s"] == pytest.approx(4000 * (1 << 20) / 1e6)
-    assert row["half_us"] == 239.691 and row["messages_s"] == 4000
-
-
-def test_ratios_pair_figures_of_one_repetition():
-    def ping(system, repetition, half_us):
-        return {"system": system, "case": "ping", "mode": "poll", "bytes": 8, "repetition": repetition,
-                "half_us": half_us}
-
-    # The machine was half as fast in the second repetition: the ratio stays.
-    record = {"figures": [ping("coopnet-fabric-tcp", 0, 9), ping("fi_pingpong-tcp", 0, 10),
-                          ping("coopnet-fabric-tcp", 1, 18), ping("fi_pingpong-tcp", 1, 20)]}
-    first, second = results.targets(record)[:2]
-    assert first["value"]["median"] == pytest.approx(0.9) and first["reached"] is True
-    assert second["value"] is None and second["reached"] is None
-
-
-def test_what_is_compared_without_a_goal_is_neither_reached_nor_missed():
-    def ping(system, half_us):
-        return {"system": system, "case": "ping", "mode": "poll", "bytes": 8, "repetition": 0, "half_us": half_us}
-
-    record = {"figures": [ping("coopnet-ntrdma", 3), ping("ucx-posix", 2)], "repetitions": 1, "summary": []}
-    record["targets"] = results.targets(record)
-    lines = results.tables(record).splitlines()
-    assert "compared      8 B half round trip, ntrdma / ucx posix: 1.50 (1.50 to 1.50)" in lines
-    assert "not measured  8 B messages/s, ntrdma / ucx posix" in lines
-    assert "not measured  8 B half round trip, ntrdma / fi_pingpong, shm <= 1.0" in lines

@@ -3,6 +3,7 @@
 #include "peers.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <condition_variable>
 #include <malloc.h>
 #include <mutex>
@@ -48,9 +49,17 @@ class look final : public task
 };
 
 // Counts ends of sends, from the threads of many machines.
-class tally final : public net::buffer_handler
+class tally
 {
 public:
+	void add(int status)
+	{
+		std::lock_guard guard(lock_);
+		ended_++;
+		if (status)
+			status_ = status;
+		changed_.notify_one();
+	}
 	/// Waits until `count` sends have ended. @return 0, the status of a failed one, -ETIMEDOUT,
 	/// or -EINTR.
 	int await(unsigned count, std::chrono::milliseconds patience)
@@ -70,15 +79,6 @@ public:
 	}
 
 private:
-	void on_buffer(const net::buffer_event &e) override
-	{
-		std::lock_guard guard(lock_);
-		ended_++;
-		if (e.status)
-			status_ = e.status;
-		changed_.notify_one();
-	}
-
 	std::mutex lock_;
 	std::condition_variable changed_;
 	unsigned ended_ = 0;
@@ -117,13 +117,8 @@ public:
 			if (r)
 				return failed(why_not_started(r, here, client_.at().domain()));
 			r = m->tm.make_endpoint(client_.server()->address(), m->server);
-			net::operation op;
-			op.queue = net::queue_type::msg_send;
-			op.to = m->server.get();
-			op.length = head::size;
-			op.handler = &ends_;
 			if (!r)
-				r = m->tm.add(m->word, op);
+				r = m->send();
 			if (r)
 				return failed(
 					explain(r, client_.server_text(), client_.at().domain()));
@@ -136,15 +131,34 @@ public:
 	tally &ends() { return ends_; }
 
 private:
-	struct member {
+	struct member final : net::buffer_handler {
 		explicit member(crowd &c) :
+			ends(c.ends_),
 			word(c.client_.at().domain(), c.word_.get(), head::size),
 			tm(c.client_.at().domain())
 		{
 		}
+		int send()
+		{
+			net::operation op;
+			op.queue = net::queue_type::msg_send;
+			op.to = server.get();
+			op.length = head::size;
+			op.handler = this;
+			return tm.add(word, op);
+		}
+		// A server that gets no processor for some seconds looks like one that is not
+		// there.
+		void on_buffer(const net::buffer_event &e) override
+		{
+			if (e.status != -ECONNREFUSED || !repeats-- || send())
+				ends.add(e.status);
+		}
+		tally &ends;
+		unsigned repeats = 3;
 		net::buffer word;
-		net::transfer_machine tm;
 		net::endpoint_ptr server;
+		net::transfer_machine tm; // last: no event comes once it has gone
 	};
 
 	client &client_;
