@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: MIT
+"""librdmacm of coop-verbs, called as no program of the distribution calls it."""
+import os
+
+import pytest
+
+from test_verbs import DEADLINE, PORT, TOOL, started
+
+pytestmark = pytest.mark.skipif(not os.access(TOOL, os.X_OK), reason=f"needs {TOOL}: build it first")
+
+
+CM = """
+import ctypes, os, resource, socket, struct, sys, time
+cm = ctypes.CDLL("librdmacm.so.1", use_errno=True)
+cm.rdma_create_event_channel.restype = ctypes.c_void_p
+def channel():
+    return ctypes.c_void_p(cm.rdma_create_event_channel())
+def identifier(channel):
+    id = ctypes.c_void_p()
+    assert not cm.rdma_create_id(channel, ctypes.byref(id), None, 0x106)
+    return id
+def take(channel):
+    e = ctypes.c_void_p()
+    assert not cm.rdma_get_cm_event(channel, ctypes.byref(e))
+    kind = ctypes.c_int.from_address(e.value + 16).value
+    assert not cm.rdma_ack_cm_event(e)
+    return kind
+def unread(channel):
+    fd = ctypes.c_int.from_address(channel.value).value
+    with open(f"/proc/self/fdinfo/{fd}") as f:
+        return next(int(line.split()[1], 16) for line in f if line.startswith("eventfd-count"))
+port = int(sys.argv[1])
+def address_of(*ip):
+    return struct.pack("=HH4B8x", 2, socket.htons(port), *ip)
+"""
+
+LISTENER = CM + """
+address = address_of(127, 0, 0, 1)
+listening, calling = channel(), channel()
+listener, client = identifier(listening), identifier(calling)
+assert not cm.rdma_bind_addr(listener, address) and not cm.rdma_listen(listener, 1)
+assert not cm.rdma_resolve_addr(client, None, address, 1000) and take(calling) == 0
+assert not cm.rdma_resolve_route(client, 1000) and take(calling) == 2
+assert not cm.rdma_connect(client, None)
+while unread(listening) < 1:
+    time.sleep(0.001)
+assert not cm.rdma_destroy_id(client)
+while unread(listening) < 2:
+    time.sleep(0.001)
+assert not cm.rdma_destroy_id(listener)
+again = identifier(listening)
+assert not cm.rdma_resolve_addr(again, None, address, 1000)
+print("next event:", take(listening))
+"""
+
+
+def test_a_listener_takes_all_events_of_its_unread_requests_along():
+    """The next event of its channel is the resolved address of another identifier, not the end of the caller."""
+    with started("python3", "-c", LISTENER, str(PORT)) as child:
+        out, _ = child.communicate(timeout=DEADLINE)
+    assert (child.returncode, out) == (0, "next event: 0\n")
+
+
+# A caller that costs the listener a descriptor when there is none: it is accepted and sent away later.
+CROWDED = CM + """
+by_tcp = sys.argv[2] == "tcp"
+listener = identifier(channel())
+assert not cm.rdma_bind_addr(listener, address_of(*((0, 0, 0, 0) if by_tcp else (127, 0, 0, 1))))
+assert not cm.rdma_listen(listener, 1)
+caller = socket.socket() if by_tcp else socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+others = [t for t in os.listdir("/proc/self/task") if int(t) != os.getpid()]
+threads = [os.open(f"/proc/self/task/{t}/stat", os.O_RDONLY) for t in others]
+usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, usual[1]))
+taken = []
+try:
+    while True:
+        taken.append(os.dup(0))
+except OSError:
+    pass
+caller.connect(("127.0.0.1", port) if by_tcp else f"\\0coop-ntrdma/{os.geteuid()}/cm/127.0.0.1/{port}")
+# It was runnable from then on, so a sleep is a new one.
+while any(os.pread(t, 512, 0).rpartition(b")")[2].split()[0] != b"S" for t in threads):
+    time.sleep(0.001)
+for fd in taken:
+    os.close(fd)
+resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+if not by_tcp:
+    caller.send(bytes(264))
+print("threads:", len(threads) > 0, "sent away:", caller.recv(1) == b"")
+"""
+
+
+@pytest.mark.parametrize("how", ["unix", "tcp"])
+def test_a_listener_without_descriptors_sleeps_and_takes_callers_later(how, monkeypatch):
+    monkeypatch.setenv("COOP_NTRDMA_BACKEND", "auto")
+    with started("python3", "-c", CROWDED, str(PORT), how) as child:
+        out, _ = child.communicate(timeout=DEADLINE)
+    assert (child.returncode, out) == (0, "threads: True sent away: True\n")
