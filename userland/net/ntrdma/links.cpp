@@ -383,7 +383,7 @@ void machine::tend(link &l, time_point now)
 	if (l.stage == stage::calling)
 		call_peer(l);
 	if (l.stage != stage::up) {
-		if (now - l.since > greet_within)
+		if (now - l.since > greet_within && !hears(l))
 			end_link(l, -ECONNREFUSED);
 		return;
 	}
@@ -393,7 +393,7 @@ void machine::tend(link &l, time_point now)
 		if (l.pair->answered()) {
 			l.asking = false;
 			l.asked = now;
-		} else if (now - l.asked > options_.bound) {
+		} else if (now - l.asked > options_.bound && !hears(l)) {
 			end_link(l, -EHOSTDOWN);
 			l.pair->peer_gone();
 		}
@@ -404,6 +404,17 @@ void machine::tend(link &l, time_point now)
 		l.asked = now;
 		l.pair->ask();
 	}
+}
+
+// Whether the socket of a link that seems lost held something, which is taken: then a later look
+// decides. A look at the set reports some sockets, and reads a part of each. So after a pause of
+// this process a sign of life may wait in one that was not read.
+bool machine::hears(link &l)
+{
+	const nt::stage before = l.stage;
+	const unsigned news = far_news_;
+	hear(l);
+	return l.ends || l.stage != before || far_news_ != news;
 }
 
 // ---- idle links ------------------------------------------------------------------

@@ -159,6 +159,7 @@ private:
 	void accept_callers();
 	void look_at_sockets();
 	void hear(link &);
+	bool hears(link &);
 	int meet(link &, const address &from);
 	int answer_hello(link &, const greeting &, std::vector<rdma::unique_fd> &);
 	int take_welcome(link &, const greeting &, std::vector<rdma::unique_fd> &);

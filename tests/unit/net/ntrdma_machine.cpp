@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: MIT
+// ntrdma_machine.cpp - the transport ntrdma, under a core, a clock and peers of the test.
+//
+// Time is a number, so a pause of the process takes none, and the test knows what has arrived when
+// the machine looks.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <gtest/gtest.h>
+#include <map>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "userland/net/ntrdma/machine.hpp"
+
+namespace
+{
+
+using namespace coop::net;
+using namespace coop::net::nt;
+using namespace std::chrono_literals;
+
+// Addresses of this process alone.
+address address_of(unsigned id)
+{
+	const auto pid = static_cast<unsigned>(::getpid());
+	address a;
+	EXPECT_EQ(parse("127." + std::to_string(1 + pid / 254 % 250) + '.' +
+				std::to_string(1 + pid % 254) +
+				".10@tcp:12345:31:" + std::to_string(id),
+			a),
+		  0);
+	return a;
+}
+
+// Bytes between sockets of a host take their time.
+template <class condition> bool until(condition what)
+{
+	for (const auto end = clock::now() + 60s; !what();) {
+		if (clock::now() > end)
+			return false;
+		std::this_thread::yield();
+	}
+	return true;
+}
+
+// The core: operations by token, peers by address, and room for every message.
+struct test_core final : spi::sink {
+	time_point time{24h};
+	std::map<spi::token, spi::transfer> operations;
+	std::map<spi::token, int> ended; // status
+	std::vector<address> peers;
+	unsigned came = 0; // large messages
+
+	void started() override {}
+	void failed(int) override {}
+	void stopped() override {}
+	void completed(spi::token t, int status, std::size_t) override
+	{
+		if (operations.erase(t))
+			ended[t] = status;
+	}
+	const spi::transfer *find(spi::token t) override
+	{
+		const auto at = operations.find(t);
+		return at == operations.end() ? nullptr : &at->second;
+	}
+	spi::token use(spi::token, std::size_t, std::size_t, spi::peer_number) override
+	{
+		return 0;
+	}
+	void given_up(spi::token) override {}
+	int place(std::size_t length, spi::landing &out) override
+	{
+		out = {1, {{&segment_, 1}, sizeof(room_), nullptr}, 0, length};
+		return 0;
+	}
+	void received(const spi::landing &, spi::peer_number) override { came++; }
+	int receive(const void *, std::size_t, spi::peer_number) override { return 0; }
+	void abandon(const spi::landing &) override {}
+	bool received_in(spi::token, std::size_t, std::size_t, spi::peer_number) override
+	{
+		return false;
+	}
+	spi::peer_number peer(const address &a) override
+	{
+		const auto at = std::find(peers.begin(), peers.end(), a);
+		const auto n = static_cast<spi::peer_number>(at - peers.begin());
+		if (at == peers.end())
+			peers.push_back(a);
+		return n;
+	}
+	void release(spi::peer_number) override {}
+	time_point now() override { return time; }
+	bool polled() const override { return false; }
+
+private:
+	std::byte room_[64];
+	segment segment_{room_, sizeof(room_)};
+};
+
+struct alone {
+	explicit alone(nt::reach reach, std::uint32_t links = 4096) : m(c, settings(reach, links))
+	{
+		EXPECT_EQ(m.start(address_of(0)), 0);
+	}
+	~alone()
+	{
+		m.stop();
+		look_after(1s);
+	}
+	static nt::options settings(nt::reach reach, std::uint32_t links)
+	{
+		nt::options o{};
+		o.eager = 16384;
+		o.receives = 64;
+		o.max_links = links;
+		o.hold = 5s;
+		o.parked = 1u << 20;
+		o.max_message = 1u << 20;
+		o.bound = 10s;
+		o.idle = 1h;
+		o.pull = o.answer = true;
+		o.reach = reach;
+		return o;
+	}
+	void look_after(clock::duration pause)
+	{
+		c.time += pause;
+		m.expire(c.time);
+	}
+	// Until so many of its sockets hold something that it has not read.
+	bool holds(int sockets)
+	{
+		epoll_event e[128];
+		return until([&] { return ::epoll_wait(m.fd(), e, 128, 0) == sockets; });
+	}
+	void send(spi::token t, unsigned to)
+	{
+		spi::transfer x{};
+		x.queue = queue_type::msg_send;
+		x.memory = {{&segment_, 1}, sizeof(text_), nullptr};
+		x.length = sizeof(text_);
+		x.peer = c.peer(address_of(to));
+		c.operations.emplace(t, x);
+		EXPECT_EQ(m.submit(t, x), 0);
+	}
+
+	test_core c;
+	machine m;
+
+private:
+	std::byte text_[8]{};
+	segment segment_{text_, sizeof(text_)};
+};
+
+struct silence final : rdma::watcher {
+	void completed(rdma::completion_queue &) override {}
+	void happened(rdma::queue_pair &, rdma::event) override {}
+	void few_receives(rdma::shared_receives &) override {}
+};
+
+// What both kinds of peers have: a queue pair that posts no receive.
+struct peer_side {
+	void link(rdma::port &p)
+	{
+		key_ = *regions_.add(reinterpret_cast<std::uint8_t *>(1),
+				     std::numeric_limits<std::uint64_t>::max() - 1, 1, 1,
+				     rdma::local_write);
+		rdma::pair_options o;
+		o.number = 1;
+		o.domain = 1;
+		o.send_depth = 1024;
+		o.send_queue = o.recv_queue = &queue_;
+		pair = std::make_unique<rdma::queue_pair>(regions_, watcher_, o);
+		pair->set_state(rdma::pair_state::sends);
+		pair->attach(p);
+	}
+
+private:
+	silence watcher_;
+	rdma::region_table regions_;
+	rdma::completion_queue queue_{watcher_};
+	std::uint32_t key_ = 0;
+
+public:
+	std::unique_ptr<rdma::queue_pair> pair; // last: it ends before its queue
+};
+
+// What a greeting was answered with.
+enum class answer { none, welcome, refused, hung_up };
+
+// A peer by TCP.
+struct far_peer {
+	explicit far_peer(unsigned number) : id(number)
+	{
+		const address own = address_of(id), to = address_of(0);
+		EXPECT_EQ(rdma::call_tcp(own.ip, to.ip, tcp_port(to), socket), 0);
+		EXPECT_TRUE(until([&] { return rdma::connected(socket.get()) != -EAGAIN; }));
+	}
+	void say(greeting_kind k) const
+	{
+		tcp_greeting g;
+		g.kind = k;
+		g.receives = 1u << 16;
+		g.from = format(address_of(id));
+		g.to = format(address_of(0));
+		const auto text = put(g, {}, theirs_);
+		EXPECT_EQ(::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL),
+			  static_cast<ssize_t>(text.size()));
+	}
+	void hello() const { say(greeting_kind::hello); }
+	answer hears()
+	{
+		const ssize_t n = ::recv(socket.get(), text_.data() + got_, text_.size() - got_,
+					 MSG_DONTWAIT);
+		if (n < 0 && errno == EAGAIN)
+			return answer::none;
+		if (n <= 0)
+			return answer::hung_up;
+		if ((got_ += static_cast<std::size_t>(n)) < text_.size())
+			return answer::none;
+		tcp_greeting g;
+		EXPECT_EQ(get(text_, {}, {}, g), 0);
+		theirs_ = g.own;
+		return g.kind == greeting_kind::welcome ? answer::welcome : answer::refused;
+	}
+	void start()
+	{
+		say(greeting_kind::start);
+		port = std::make_unique<rdma::stream_port>(std::move(socket), nullptr, [] {});
+		side.link(*port);
+	}
+	// Answers the machine's question for a sign of life.
+	bool answers()
+	{
+		EXPECT_GE(port->receive(), 0);
+		side.pair->progress();
+		port->send();
+		return port->in().ping.load() != 0;
+	}
+
+	unsigned id;
+	rdma::unique_fd socket;
+	std::unique_ptr<rdma::stream_port> port;
+	peer_side side;
+
+private:
+	std::array<std::uint8_t, tcp_greeting::size> text_{};
+	std::size_t got_ = 0;
+	nonce theirs_{};
+};
+
+using far_peers = std::vector<std::unique_ptr<far_peer>>;
+
+constexpr unsigned many = 40; // more than one look at the set reports
+
+TEST(ntrdma_pause, a_sign_of_life_that_waits_in_a_socket_counts)
+{
+	alone a(reach::tcp);
+	far_peers all;
+	for (unsigned i = 1; i <= many + 1; i++) {
+		auto &p = *all.emplace_back(std::make_unique<far_peer>(i));
+		p.hello();
+		answer got = answer::none;
+		EXPECT_TRUE(until([&] {
+			a.look_after(0s);
+			return (got = p.hears()) != answer::none;
+		}));
+		ASSERT_EQ(got, answer::welcome);
+		p.start();
+		ASSERT_TRUE(a.holds(1));
+		a.look_after(0s);
+		a.send(i, i);
+	}
+	ASSERT_TRUE(a.holds(0));
+	a.look_after(3s); // it asks
+	for (unsigned i = 0; i < many; i++)
+		EXPECT_TRUE(until([&] { return all[i]->answers(); }));
+	ASSERT_TRUE(a.holds(many));
+	a.look_after(11s);
+	const std::map<spi::token, int> silent{{many + 1, -EHOSTDOWN}};
+	EXPECT_EQ(a.c.ended, silent);
+	a.look_after(1s);
+	EXPECT_EQ(a.c.ended, silent);
+}
+
+TEST(ntrdma_pause, a_greeting_that_waits_in_a_socket_counts)
+{
+	alone a(reach::tcp);
+	far_peers all;
+	for (unsigned i = 1; i <= many + 1; i++) {
+		all.emplace_back(std::make_unique<far_peer>(i));
+		ASSERT_TRUE(a.holds(1));
+		a.look_after(0s);
+	}
+	ASSERT_TRUE(a.holds(0));
+	for (unsigned i = 0; i < many; i++)
+		all[i]->hello();
+	ASSERT_TRUE(a.holds(many));
+	a.look_after(5s);
+	for (const auto &p : all) {
+		answer got = answer::none;
+		EXPECT_TRUE(until([&] { return (got = p->hears()) != answer::none; }));
+		EXPECT_EQ(got, p == all.back() ? answer::hung_up : answer::welcome) << p->id;
+	}
+}
+
+} // namespace
