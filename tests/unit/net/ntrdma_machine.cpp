@@ -259,6 +259,78 @@ private:
 	nonce theirs_{};
 };
 
+// A peer by shared memory.
+struct near_peer {
+	explicit near_peer(unsigned number) : id(number)
+	{
+		EXPECT_EQ(call(address_of(0), socket), 0);
+		memory_ = rdma::window::create(&memory_fd_);
+	}
+	void say(greeting_kind k, std::span<const int> fds) const
+	{
+		greeting g;
+		g.kind = k;
+		g.layout = sizeof(rdma::half);
+		g.receives = 1u << 16;
+		g.features = feature::pulls;
+		g.probe_at = reinterpret_cast<std::uintptr_t>(&sign_);
+		g.probe_value = sign_;
+		const std::string from = format(address_of(id)), to = format(address_of(0));
+		std::memcpy(g.from, from.data(), from.size());
+		std::memcpy(g.to, to.data(), to.size());
+		EXPECT_TRUE(send_greeting(socket.get(), g, fds));
+	}
+	void hello() const
+	{
+		const int fds[] = {memory_fd_.get(), bell_.get(), words.fd()};
+		say(greeting_kind::hello, fds);
+	}
+	answer hears()
+	{
+		greeting g;
+		std::vector<rdma::unique_fd> fds;
+		const int came = receive_greeting(socket.get(), g, fds);
+		if (came <= 0)
+			return came ? answer::hung_up : answer::none;
+		if (g.kind != greeting_kind::welcome)
+			return answer::refused;
+		EXPECT_EQ(fds.size(), 2u);
+		theirs_ = std::move(fds[0]);
+		return answer::welcome;
+	}
+	void start()
+	{
+		say(greeting_kind::start, {});
+		port = std::make_unique<rdma::window_port>(std::move(memory_), 0,
+							   std::move(theirs_), ::getpid(),
+							   rdma::unique_fd{}, false, [] {});
+		side.link(*port);
+	}
+	bool is_up() const { return port->in().recv_post.load() != 0; }
+
+	unsigned id;
+	rdma::unique_fd socket;
+	board words;
+	std::unique_ptr<rdma::window_port> port;
+	peer_side side;
+
+private:
+	std::uint64_t sign_ = 0x5157a6e0c0ffee11;
+	std::unique_ptr<rdma::window> memory_;
+	rdma::unique_fd memory_fd_, theirs_, bell_{::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
+};
+
+// What a caller's HELLO is answered with.
+template <class peer> answer greeted(alone &a, peer &p)
+{
+	answer got = answer::none;
+	EXPECT_TRUE(until([&] {
+		a.look_after(0s);
+		return (got = p.hears()) != answer::none;
+	}));
+	return got;
+}
+
 using far_peers = std::vector<std::unique_ptr<far_peer>>;
 
 constexpr unsigned many = 40; // more than one look at the set reports
@@ -270,12 +342,7 @@ TEST(ntrdma_pause, a_sign_of_life_that_waits_in_a_socket_counts)
 	for (unsigned i = 1; i <= many + 1; i++) {
 		auto &p = *all.emplace_back(std::make_unique<far_peer>(i));
 		p.hello();
-		answer got = answer::none;
-		EXPECT_TRUE(until([&] {
-			a.look_after(0s);
-			return (got = p.hears()) != answer::none;
-		}));
-		ASSERT_EQ(got, answer::welcome);
+		ASSERT_EQ(greeted(a, p), answer::welcome);
 		p.start();
 		ASSERT_TRUE(a.holds(1));
 		a.look_after(0s);
@@ -312,6 +379,36 @@ TEST(ntrdma_pause, a_greeting_that_waits_in_a_socket_counts)
 		EXPECT_TRUE(until([&] { return (got = p->hears()) != answer::none; }));
 		EXPECT_EQ(got, p == all.back() ? answer::hung_up : answer::welcome) << p->id;
 	}
+}
+
+template <class peer> void calls_a_machine_without_room(nt::reach how)
+{
+	alone a(how, 1);
+	auto first = std::make_unique<peer>(1);
+	first->hello();
+	ASSERT_EQ(greeted(a, *first), answer::welcome);
+	peer second(2);
+	second.hello();
+	ASSERT_TRUE(a.holds(1));
+	for (int i = 0; i < 3; i++) {
+		a.look_after(200ms); // more than the time after which it listens again
+		EXPECT_EQ(second.hears(), answer::none);
+	}
+	first.reset();
+	ASSERT_TRUE(a.holds(2)); // the end of the first, and the second
+	a.look_after(0s);
+	a.look_after(200ms);
+	EXPECT_EQ(greeted(a, second), answer::welcome);
+}
+
+TEST(ntrdma_room, a_caller_by_memory_waits_for_it)
+{
+	calls_a_machine_without_room<near_peer>(reach::windows);
+}
+
+TEST(ntrdma_room, a_caller_by_tcp_waits_for_it)
+{
+	calls_a_machine_without_room<far_peer>(reach::tcp);
 }
 
 } // namespace

@@ -173,11 +173,11 @@ int machine::take_welcome(link &l, const greeting &g, std::vector<rdma::unique_f
 
 void machine::accept_callers()
 {
-	while (listener_ && !deaf_) {
+	while (listener_ && !deaf_ && !must_wait(0)) {
 		rdma::unique_fd fd(
 			::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-		if (must_wait(fd ? 0 : errno) || !fd)
-			return;
+		if (!fd)
+			return (void)must_wait(errno);
 		pid_t process = 0;
 		if (!is_own_user(fd.get(), process))
 			continue;
@@ -189,7 +189,8 @@ void machine::accept_callers()
 	}
 }
 
-// A caller that cannot be accepted now. The set would report it for ever: tend() asks again.
+// A caller that cannot be accepted now stays in the backlog; `error`: of accept(), or 0 before it.
+// The set would report it for ever: tend() asks again.
 bool machine::must_wait(int error)
 {
 	if (links_.size() - free_links_.size() < options_.max_links &&

@@ -97,7 +97,7 @@ void machine::call_far(link &l)
 
 void machine::accept_far()
 {
-	while (far_listener_ && !deaf_) {
+	while (far_listener_ && !deaf_ && !must_wait(0)) {
 		rdma::unique_fd fd;
 		rdma::ip_address from;
 		const int r = rdma::accept_tcp(far_listener_.get(), fd, from);
