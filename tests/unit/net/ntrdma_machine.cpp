@@ -411,4 +411,29 @@ TEST(ntrdma_room, a_caller_by_tcp_waits_for_it)
 	calls_a_machine_without_room<far_peer>(reach::tcp);
 }
 
+// They say START, if at all, after all have been welcomed.
+template <class peer> void calls_by_many_links(nt::reach how)
+{
+	alone a(how);
+	std::vector<std::unique_ptr<peer>> all;
+	for (int i = 0; i < 5; i++) {
+		auto &p = *all.emplace_back(std::make_unique<peer>(1));
+		p.hello();
+		EXPECT_EQ(greeted(a, p), i < 4 ? answer::welcome : answer::refused) << i;
+	}
+	peer other(2);
+	other.hello();
+	EXPECT_EQ(greeted(a, other), answer::welcome);
+}
+
+TEST(ntrdma_room, callers_by_memory_that_were_welcomed_count_for_their_address)
+{
+	calls_by_many_links<near_peer>(reach::windows);
+}
+
+TEST(ntrdma_room, callers_by_tcp_that_were_welcomed_count_for_their_address)
+{
+	calls_by_many_links<far_peer>(reach::tcp);
+}
+
 } // namespace

@@ -203,12 +203,17 @@ bool machine::must_wait(int error)
 	return true;
 }
 
-// Counts the link among those of its peer.
+// Counts the link among those of its peer: those that are up, and callers that have yet to say
+// START, which they may do all at once.
 int machine::meet(link &l, const address &from)
 {
 	(void)peer_open(l.peer, from);
 	hold(l.peer);
-	return peers_[l.peer].links.size() >= links_of_peer ? -ENOBUFS : 0;
+	const auto welcomed = std::count_if(links_.begin(), links_.end(), [&](const auto &other) {
+		return other && other->peer == l.peer && other->stage == stage::welcomed;
+	});
+	const std::size_t all = peers_[l.peer].links.size() + static_cast<std::size_t>(welcomed);
+	return all >= links_of_peer ? -ENOBUFS : 0;
 }
 
 int machine::answer_hello(link &l, const greeting &g, std::vector<rdma::unique_fd> &fds)
