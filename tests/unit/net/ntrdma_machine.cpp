@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <endian.h>
 #include <gtest/gtest.h>
 #include <map>
 #include <memory>
@@ -183,6 +184,22 @@ struct peer_side {
 		pair = std::make_unique<rdma::queue_pair>(regions_, watcher_, o);
 		pair->set_state(rdma::pair_state::sends);
 		pair->attach(p);
+	}
+	// It fits into an entry of the ring, so it is copied.
+	void send(kind k, const head &h, std::span<const rdma::wire_segment> list = {})
+	{
+		std::vector<std::byte> text(sizeof(h) + list.size_bytes());
+		std::memcpy(text.data(), &h, sizeof(h));
+		if (!list.empty())
+			std::memcpy(text.data() + sizeof(h), list.data(), list.size_bytes());
+		rdma::send_request r{};
+		r.op = rdma::operation::send_imm;
+		r.imm = htole32(static_cast<std::uint32_t>(k));
+		r.segments = 1;
+		r.at[0] = {reinterpret_cast<std::uintptr_t>(text.data()),
+			   static_cast<std::uint32_t>(text.size()), key_};
+		EXPECT_EQ(pair->post_send(r), 0);
+		pair->flush_posts();
 	}
 
 private:
@@ -434,6 +451,51 @@ TEST(ntrdma_room, callers_by_memory_that_were_welcomed_count_for_their_address)
 TEST(ntrdma_room, callers_by_tcp_that_were_welcomed_count_for_their_address)
 {
 	calls_by_many_links<far_peer>(reach::tcp);
+}
+
+TEST(ntrdma_pulls, large_messages_that_were_given_up_delay_no_other)
+{
+	alone a(reach::windows);
+	near_peer p(1);
+	p.hello();
+	ASSERT_EQ(greeted(a, p), answer::welcome);
+	p.start();
+	EXPECT_TRUE(until([&] {
+		a.look_after(0s);
+		return p.is_up();
+	}));
+	const std::uint64_t bytes = 42;
+	const rdma::wire_segment where{reinterpret_cast<std::uintptr_t>(&bytes), sizeof(bytes)};
+	const auto offer = [&] {
+		const board::loan loan = p.words.lend();
+		head h;
+		h.from = 1;
+		h.length = sizeof(bytes);
+		h.word = loan.word;
+		h.value = loan.value;
+		h.segments = 1;
+		p.side.send(kind::offer, h, {&where, 1});
+	};
+	for (int i = 0; i < 200; i++)
+		offer();
+	for (std::uint64_t i = 0; i < 400; i++) { // the machine's numbers are among these
+		head h;
+		h.to = i;
+		h.status = -ECANCELED;
+		p.side.send(kind::refuse, h);
+	}
+	EXPECT_TRUE(until([&] {
+		(void)a.m.progress(64);
+		p.side.pair->progress();
+		return !p.side.pair->sends_outstanding();
+	}));
+	(void)a.m.progress(64);
+	const unsigned before = a.c.came;
+	EXPECT_LT(before, 100u); // most were given up
+	offer();
+	for (int i = 0; i < 3; i++)
+		(void)a.m.progress(64);
+	EXPECT_EQ(a.c.came, before + 1);
 }
 
 } // namespace

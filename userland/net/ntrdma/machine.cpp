@@ -242,12 +242,16 @@ unsigned machine::progress(unsigned budget)
 		for (link *l : all)
 			n += drain(*l);
 	}
-	if (!pulls_.empty()) {
-		const std::uint64_t id = pulls_.front();
+	// One piece. Intakes that have ended take no turn, or a peer that begins and ends them
+	// could make the list grow for ever, and others wait.
+	while (!pulls_.empty()) {
+		const auto i = intakes_.find(pulls_.front());
 		pulls_.pop_front();
-		if (const auto i = intakes_.find(id); i != intakes_.end())
-			pull(i->second);
+		if (i == intakes_.end())
+			continue;
+		pull(i->second);
 		n++;
+		break;
 	}
 	offer_room();
 	ring_all();
