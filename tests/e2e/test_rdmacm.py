@@ -10,7 +10,7 @@ pytestmark = pytest.mark.skipif(not os.access(TOOL, os.X_OK), reason=f"needs {TO
 
 
 CM = """
-import ctypes, os, resource, socket, struct, sys, time
+import ctypes, errno, os, resource, select, socket, struct, sys, time
 cm = ctypes.CDLL("librdmacm.so.1", use_errno=True)
 cm.rdma_create_event_channel.restype = ctypes.c_void_p
 def channel():
@@ -23,6 +23,8 @@ def take(channel):
     e = ctypes.c_void_p()
     assert not cm.rdma_get_cm_event(channel, ctypes.byref(e))
     kind = ctypes.c_int.from_address(e.value + 16).value
+    global status
+    status = ctypes.c_int.from_address(e.value + 20).value
     assert not cm.rdma_ack_cm_event(e)
     return kind
 def unread(channel):
@@ -59,6 +61,35 @@ def test_a_listener_takes_all_events_of_its_unread_requests_along():
     with started("python3", "-c", LISTENER, str(PORT)) as child:
         out, _ = child.communicate(timeout=DEADLINE)
     assert (child.returncode, out) == (0, "next event: 0\n")
+
+
+UNRESOLVED = CM + """
+bound = address_of(*map(int, sys.argv[2].split(".")))
+listening, calling = channel(), channel()
+listener, client = identifier(listening), identifier(calling)
+assert not cm.rdma_bind_addr(listener, bound)
+assert not cm.rdma_resolve_addr(listener, None, address_of(192, 0, 2, 1), 1000)
+print("event:", take(listening), status == -errno.ENETUNREACH)
+print("own address:", ctypes.string_at(listener.value + 32, 16) == bound)
+assert not cm.rdma_listen(listener, 1)
+address = address_of(127, 0, 0, 1)
+assert not cm.rdma_resolve_addr(client, None, address, 1000) and take(calling) == 0
+assert not cm.rdma_resolve_route(client, 1000) and take(calling) == 2
+assert not cm.rdma_connect(client, None)
+channels = {ctypes.c_int.from_address(c.value).value: c for c in (listening, calling)}
+first, *_ = select.select(list(channels), [], [])[0]
+print("first event:", take(channels[first]))
+"""
+
+
+@pytest.mark.parametrize("bound", ["127.0.0.1", "0.0.0.0"])
+def test_a_bound_identifier_may_listen_after_an_address_that_cannot_be_resolved(bound, monkeypatch):
+    """1: ADDR_ERROR; 4: CONNECT_REQUEST. A client whose listener is deaf would be rejected, 8."""
+    monkeypatch.delenv("COOP_NTRDMA_BACKEND", raising=False)
+    with started("python3", "-c", UNRESOLVED, str(PORT), bound) as child:
+        out, _ = child.communicate(timeout=DEADLINE)
+    assert child.returncode == 0, out
+    assert out.endswith("event: 1 True\nown address: True\nfirst event: 4\n"), out
 
 
 # A caller that costs the listener a descriptor when there is none: it is accepted and sent away later.

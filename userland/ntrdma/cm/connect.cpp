@@ -83,15 +83,47 @@ int find_route(identifier *i, const sockaddr *src, const sockaddr *dst)
 		return r;
 	}
 	route by{ip_of(reinterpret_cast<sockaddr *>(&own)), ip_of(dst)};
-	if (!m.device())
+	ibv_context *device = m.device();
+	if (!device)
 		return -errno;
-	if (gid_index(i->id.verbs = m.device(), by.own) < 0)
+	if (gid_index(device, by.own) < 0)
 		return -EADDRNOTAVAIL;
+	i->id.verbs = device;
 	std::uint16_t port =
 		known(&i->id.route.addr.src_addr) ? port_of(&i->id.route.addr.src_addr) : 0;
 	i->id.route.addr.src_storage = own;
 	set_port(&i->id.route.addr.src_addr, port);
 	i->by_tcp = by;
+	return 0;
+}
+
+/// Gives a client its addresses and its device. 0, or -errno: it is as before then, and one that is
+/// bound may yet listen.
+int resolve(identifier *i, bool here, const sockaddr *src, const sockaddr *dst)
+{
+	auto &a = i->id.route.addr;
+	sockaddr *own = &a.src_addr;
+	const sockaddr_storage before = a.src_storage;
+	copy_address(&a.dst_storage, dst);
+	if (src && known(src) && i->at == stage::idle)
+		copy_address(&a.src_storage, src);
+	if (int r = here ? 0 : find_route(i, known(own) ? own : src, dst)) {
+		a.src_storage = before;
+		return r;
+	}
+	if (here)
+		i->id.verbs = manager::instance().device();
+	if (!known(own) || is_any(own)) {
+		std::uint16_t port = known(own) ? port_of(own) : 0;
+		copy_address(&a.src_storage, dst);
+		set_port(own, port);
+	}
+	if (!port_of(own)) {
+		std::uint16_t port = 0;
+		[[maybe_unused]] ssize_t n = getrandom(&port, sizeof(port), 0);
+		set_port(own, static_cast<std::uint16_t>(first_free + port % free_ports));
+	}
+	i->id.port_num = 1;
 	return 0;
 }
 
@@ -162,28 +194,15 @@ COOP_CM int rdma_resolve_addr(rdma_cm_id *id, sockaddr *src, sockaddr *dst, int)
 		std::scoped_lock held{m.lock};
 		if ((i->at != stage::idle && i->at != stage::bound) || !known(dst))
 			return fail_with(EINVAL);
-		copy_address(&id->route.addr.dst_storage, dst);
-		sockaddr *own = &id->route.addr.src_addr;
-		if (src && known(src) && i->at == stage::idle)
-			copy_address(&id->route.addr.src_storage, src);
 		bool here = is_any(dst) || is_own(dst);
-		int status = here ? 0 : find_route(i, known(own) ? own : src, dst);
-		if (!known(own) || is_any(own)) {
-			std::uint16_t port = known(own) ? port_of(own) : 0;
-			copy_address(&id->route.addr.src_storage, dst);
-			set_port(own, port);
-		}
-		if (!port_of(own)) {
-			std::uint16_t port = 0;
-			[[maybe_unused]] ssize_t n = getrandom(&port, sizeof(port), 0);
-			set_port(own, static_cast<std::uint16_t>(first_free + port % free_ports));
-		}
-		if (here && !(id->verbs = m.device()))
+		if (here && !m.device())
 			return -1;
-		id->port_num = 1;
-		i->socket = unique_fd{}; // a client's port is but a number
-		i->far_listener = unique_fd{};
-		i->at = status ? i->at : stage::resolved;
+		int status = resolve(i, here, src, dst);
+		if (!status) {
+			i->socket = unique_fd{}; // a client's port is but a number
+			i->far_listener = unique_fd{};
+			i->at = stage::resolved;
+		}
 		m.push(i, status ? RDMA_CM_EVENT_ADDR_ERROR : RDMA_CM_EVENT_ADDR_RESOLVED, status);
 	}
 	return complete(i, RDMA_CM_EVENT_ADDR_RESOLVED);
