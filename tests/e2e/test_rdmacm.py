@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from test_verbs import DEADLINE, PORT, TOOL, started
+from test_verbs import DEADLINE, PORT, TOOL, started, two_hosts
 
 pytestmark = pytest.mark.skipif(not os.access(TOOL, os.X_OK), reason=f"needs {TOOL}: build it first")
 
@@ -90,6 +90,51 @@ def test_a_bound_identifier_may_listen_after_an_address_that_cannot_be_resolved(
         out, _ = child.communicate(timeout=DEADLINE)
     assert child.returncode == 0, out
     assert out.endswith("event: 1 True\nown address: True\nfirst event: 4\n"), out
+
+
+# A client for which the kernel refuses to send anything once it knows where the listener is.
+SPEECHLESS = CM + """
+sendto, seccomp = {"x86_64": (44, 317), "aarch64": (206, 277)}.get(os.uname().machine, (0, 0))
+rules = struct.pack("=" + 4 * "HBBI", 0x20, 0, 0, 0, 0x15, 0, 1, sendto, 6, 0, 0, 0x50000 | errno.ENOBUFS,
+                    6, 0, 0, 0x7fff0000)
+class program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
+def refuse():
+    libc, one, no = ctypes.CDLL(None), ctypes.c_ulong(1), ctypes.c_ulong(0)
+    if not sendto or libc.prctl(38, one, no, no, no) or \\
+            libc.syscall(ctypes.c_long(seccomp), one, one, ctypes.byref(program(4, rules))): # of all threads
+        sys.exit(77)
+address = address_of(*map(int, sys.argv[2].split(".")))
+calling = channel()
+client = identifier(calling)
+if sys.argv[2] == "127.0.0.1":
+    listener = identifier(channel())
+    assert not cm.rdma_bind_addr(listener, address) and not cm.rdma_listen(listener, 1)
+assert not cm.rdma_resolve_addr(client, None, address, 1000) and take(calling) == 0
+assert not cm.rdma_resolve_route(client, 1000) and take(calling) == 2
+refuse()
+assert not cm.rdma_connect(client, None)
+print("event:", take(calling), "error:", errno.errorcode.get(-status))
+sys.exit(3)
+"""
+
+
+def test_a_request_that_cannot_be_sent_says_why(monkeypatch):
+    """7: UNREACHABLE."""
+    monkeypatch.delenv("COOP_NTRDMA_BACKEND", raising=False)
+    with started("python3", "-c", SPEECHLESS, str(PORT), "127.0.0.1") as child:
+        out, _ = child.communicate(timeout=DEADLINE)
+    if child.returncode == 77:
+        pytest.skip("needs a kernel that filters system calls")
+    assert (child.returncode, out) == (3, "event: 7 error: ENOBUFS\n")
+
+
+def test_a_request_to_another_host_that_cannot_be_sent_says_why():
+    listener = f"import socket, time; s = socket.create_server(('', {PORT}), backlog=1024); time.sleep({2 * DEADLINE})"
+    out = two_hosts(["python3", "-c", listener], ["python3", "-c", SPEECHLESS, str(PORT), "10.77.0.2"])
+    if "client: 77" in out:
+        pytest.skip("needs a kernel that filters system calls")
+    assert "event: 7 error: ENOBUFS" in out or "event: 7 error: ETIMEDOUT" in out, out
 
 
 # A caller that costs the listener a descriptor when there is none: it is accepted and sent away later.

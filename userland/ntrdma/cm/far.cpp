@@ -75,7 +75,9 @@ bool manager::try_to_call_far(identifier *i)
 	i->why = connected(i->socket.get());
 	if (i->why == -EAGAIN)
 		return false;
-	if (!i->why && say(i->socket.get(), i->request)) {
+	if (!i->why)
+		i->why = say(i->socket.get(), i->request);
+	if (!i->why) {
 		i->calling = false;
 		watch(i);
 		return true;

@@ -132,7 +132,7 @@ void manager::push(event *e)
 
 bool manager::send(identifier *i, kind what, const rdma_conn_param *p, std::uint32_t reason)
 {
-	return say(i->socket.get(), compose(i, what, p, reason));
+	return !say(i->socket.get(), compose(i, what, p, reason));
 }
 
 message manager::compose(identifier *i, kind what, const rdma_conn_param *p, std::uint32_t reason)
@@ -155,20 +155,24 @@ message manager::compose(identifier *i, kind what, const rdma_conn_param *p, std
 	return m;
 }
 
-/// False if nobody listens.
+/// False if nobody listens, or the call has failed.
 bool manager::try_to_call(identifier *i)
 {
 	if (i->by_tcp)
 		return try_to_call_far(i);
 	sockaddr *to = &i->id.route.addr.dst_addr;
+	i->why = 0;
 	i->socket = call(listener_name(to, false));
 	if (!i->socket)
 		i->socket = call(listener_name(to, true));
 	if (!i->socket)
 		return false;
+	i->why = say(i->socket.get(), i->request);
+	if (i->why) { // the listener may be gone again
+		i->socket = unique_fd{};
+		return false;
+	}
 	i->calling = false;
-	// If the listener is gone again, its hang-up tells.
-	[[maybe_unused]] bool said = say(i->socket.get(), i->request);
 	watch(i);
 	return true;
 }
@@ -194,7 +198,7 @@ void manager::call_again()
 			i->socket = unique_fd{};
 			i->at = stage::ended;
 			i->told_end = true;
-			if (!i->by_tcp || i->why == -ECONNREFUSED)
+			if ((!i->by_tcp && !i->why) || i->why == -ECONNREFUSED)
 				push(i, RDMA_CM_EVENT_REJECTED, rej_no_such_service);
 			else
 				push(i, RDMA_CM_EVENT_UNREACHABLE,

@@ -74,7 +74,7 @@ struct identifier {
 	std::chrono::steady_clock::time_point patience{};
 	/// Of a call to another host; deaf: of listening.
 	std::chrono::steady_clock::time_point again{};
-	int why = 0; // it has failed
+	int why = 0; // the last call has failed, -errno; 0 on one host: nobody listens
 	bool calling = false;
 	bool deaf = false;       // a listener: it is out of the set, for the lack of a descriptor
 	ibv_qp_init_attr wish{}; // of rdma_create_ep, for requests

@@ -45,7 +45,7 @@ sockaddr_storage get_address(reader &from)
 
 } // namespace
 
-bool say(int socket, const message &m)
+int say(int socket, const message &m)
 {
 	std::array<std::uint8_t, message_bytes> text{};
 	writer to{text.data()};
@@ -55,7 +55,9 @@ bool say(int socket, const message &m)
 	put_address(to, m.from);
 	put_address(to, m.to);
 	ssize_t n = send(socket, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-	return n == static_cast<ssize_t>(text.size());
+	if (n < 0)
+		return -errno;
+	return n == static_cast<ssize_t>(text.size()) ? 0 : -ENOBUFS;
 }
 
 int hear(int socket, message_text &text, message &m)

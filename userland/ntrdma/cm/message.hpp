@@ -43,8 +43,8 @@ struct message_text {
 	std::size_t filled = 0;
 };
 
-/// A connection carries few of them, so there is room. False: the peer hung up.
-bool say(int socket, const message &);
+/// A connection carries few of them, so there is room. 0 or -errno: the peer hung up, mostly.
+int say(int socket, const message &);
 /// 1 and the message; 0 if there is more to come; -1 if the peer hung up, or it is none.
 int hear(int socket, message_text &, message &);
 
