@@ -11,6 +11,8 @@
 #include <system_error>
 #include <thread>
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -253,6 +255,33 @@ TEST(far_off, a_node_listens_only_if_it_is_told_to)
 	pollfd p{fd.get(), POLLOUT, 0};
 	ASSERT_EQ(poll(&p, 1, 30000), 1);
 	EXPECT_EQ(connected(fd.get()), -ECONNREFUSED);
+}
+
+TEST(far_off, a_host_that_vanishes_ends_connections_on_which_nothing_is_said)
+{
+	unique_fd listener, calling, called;
+	ASSERT_EQ(listen_tcp(loopback, 0, listener), 0);
+	sockaddr_in at{};
+	socklen_t size = sizeof(at);
+	ASSERT_EQ(getsockname(listener.get(), reinterpret_cast<sockaddr *>(&at), &size), 0);
+	ASSERT_EQ(call_tcp(loopback, loopback, ntohs(at.sin_port), calling), 0);
+	pollfd caller{listener.get(), POLLIN, 0};
+	ASSERT_EQ(poll(&caller, 1, 60000), 1);
+	ip_address from;
+	ASSERT_EQ(accept_tcp(listener.get(), called, from), 0);
+	for (const unique_fd *fd : {&calling, &called}) {
+		auto option = [&](int level, int name) {
+			int value = 0;
+			socklen_t size = sizeof(value);
+			EXPECT_EQ(getsockopt(fd->get(), level, name, &value, &size), 0);
+			return value;
+		};
+		EXPECT_EQ(option(SOL_SOCKET, SO_KEEPALIVE), 1);
+		EXPECT_EQ(option(IPPROTO_TCP, TCP_KEEPIDLE) +
+				  option(IPPROTO_TCP, TCP_KEEPINTVL) *
+					  option(IPPROTO_TCP, TCP_KEEPCNT),
+			  80); // seconds, as docs/messaging.md says
+	}
 }
 
 TEST(far_off, a_back_end_that_is_not_known_is_refused)

@@ -49,11 +49,23 @@ int new_socket(int family, unique_fd &out)
 	return out ? 0 : -errno;
 }
 
-// Each frame is complete, so none waits for a later one to fill a segment.
+// A connection on which nothing is said ends this long after its host has vanished: silence +
+// questions * interval, in seconds.
+constexpr int silence = 30, interval = 10, questions = 5;
+
+void set(int socket, int level, int name, int value)
+{
+	setsockopt(socket, level, name, &value, sizeof(value));
+}
+
 void set_options(int socket)
 {
-	int on = 1;
-	setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	// Each frame is complete, so none waits for a later one to fill a segment.
+	set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+	set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+	set(socket, IPPROTO_TCP, TCP_KEEPIDLE, silence);
+	set(socket, IPPROTO_TCP, TCP_KEEPINTVL, interval);
+	set(socket, IPPROTO_TCP, TCP_KEEPCNT, questions);
 }
 
 } // namespace
