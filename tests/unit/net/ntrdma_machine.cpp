@@ -453,6 +453,27 @@ TEST(ntrdma_room, callers_by_tcp_that_were_welcomed_count_for_their_address)
 	calls_by_many_links<far_peer>(reach::tcp);
 }
 
+TEST(ntrdma_room, callers_by_tcp_that_say_nothing_do_not_take_all_of_it)
+{
+	alone a(reach::tcp);
+	far_peers silent;
+	for (unsigned i = 1; i <= 256; i++) {
+		silent.emplace_back(std::make_unique<far_peer>(i));
+		ASSERT_TRUE(a.holds(1));
+		a.look_after(0s);
+	}
+	a.look_after(200ms); // it listens again
+	far_peer next(257);
+	next.hello();
+	ASSERT_TRUE(a.holds(1));
+	a.look_after(1s);
+	a.look_after(0s);
+	EXPECT_EQ(next.hears(), answer::none);
+	a.look_after(5s); // their time is over
+	a.look_after(200ms);
+	EXPECT_EQ(greeted(a, next), answer::welcome);
+}
+
 TEST(ntrdma_pulls, large_messages_that_were_given_up_delay_no_other)
 {
 	alone a(reach::windows);

@@ -189,18 +189,23 @@ void machine::accept_callers()
 	}
 }
 
-// A caller that cannot be accepted now stays in the backlog; `error`: of accept(), or 0 before it.
-// The set would report it for ever: tend() asks again.
+// Whether no caller can be accepted now. `error`: of accept(), or 0 before it.
 bool machine::must_wait(int error)
 {
 	if (links_.size() - free_links_.size() < options_.max_links &&
 	    !rdma::keeps_callers_waiting(error))
 		return false;
+	leave_waiting();
+	return true;
+}
+
+// Leaves callers in the backlog. The set would report them for ever: tend() asks again.
+void machine::leave_waiting()
+{
 	unwatch(listener_);
 	unwatch(far_listener_);
 	deaf_ = true;
 	rests_ = false;
-	return true;
 }
 
 // Counts the link among those of its peer: those that are up, and callers that have yet to say

@@ -174,6 +174,7 @@ private:
 	bool set_aside(link &);
 	void bring_back(link &);
 	bool must_wait(int error);
+	void leave_waiting();
 	void tend(time_point now);
 	void tend(link &, time_point now);
 	/// It ends before the current call returns, with this status for its operations.

@@ -25,6 +25,9 @@ namespace
 {
 
 constexpr std::size_t asked_each = 4; // above: one question to the set is cheaper
+// Callers that have yet to greet. Whoever reaches the port may be one, and shall not take all
+// descriptors of the program.
+constexpr std::ptrdiff_t strangers_most = 256;
 
 } // namespace
 
@@ -97,7 +100,12 @@ void machine::call_far(link &l)
 
 void machine::accept_far()
 {
+	auto strangers = std::count_if(awake_.begin(), awake_.end(), [](const link *l) {
+		return l->far && l->stage == stage::heard && !l->ends;
+	});
 	while (far_listener_ && !deaf_ && !must_wait(0)) {
+		if (strangers >= strangers_most)
+			return leave_waiting();
 		rdma::unique_fd fd;
 		rdma::ip_address from;
 		const int r = rdma::accept_tcp(far_listener_.get(), fd, from);
@@ -105,6 +113,7 @@ void machine::accept_far()
 			return;
 		if (r)
 			continue; // the caller has gone
+		strangers++;
 		link &l = make_link(stage::heard);
 		l.far = true;
 		l.from = from;
