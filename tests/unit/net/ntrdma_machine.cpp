@@ -74,9 +74,15 @@ struct test_core final : spi::sink {
 		const auto at = operations.find(t);
 		return at == operations.end() ? nullptr : &at->second;
 	}
-	spi::token use(spi::token, std::size_t, std::size_t, spi::peer_number) override
+	spi::token use(spi::token t, std::size_t offset, std::size_t length,
+		       spi::peer_number) override
 	{
-		return 0;
+		spi::transfer x = operations.at(t);
+		x.reusable = false;
+		x.offset = offset;
+		x.length = length;
+		operations.emplace(++last_use_, x);
+		return last_use_;
 	}
 	void given_up(spi::token) override {}
 	int place(std::size_t length, spi::landing &out) override
@@ -104,6 +110,7 @@ struct test_core final : spi::sink {
 	bool polled() const override { return false; }
 
 private:
+	spi::token last_use_ = 1u << 20;
 	std::byte room_[64];
 	segment segment_{room_, sizeof(room_)};
 };
@@ -474,10 +481,8 @@ TEST(ntrdma_room, callers_by_tcp_that_say_nothing_do_not_take_all_of_it)
 	EXPECT_EQ(greeted(a, next), answer::welcome);
 }
 
-TEST(ntrdma_pulls, large_messages_that_were_given_up_delay_no_other)
+void bring_up(alone &a, near_peer &p)
 {
-	alone a(reach::windows);
-	near_peer p(1);
 	p.hello();
 	ASSERT_EQ(greeted(a, p), answer::welcome);
 	p.start();
@@ -485,6 +490,13 @@ TEST(ntrdma_pulls, large_messages_that_were_given_up_delay_no_other)
 		a.look_after(0s);
 		return p.is_up();
 	}));
+}
+
+TEST(ntrdma_pulls, large_messages_that_were_given_up_delay_no_other)
+{
+	alone a(reach::windows);
+	near_peer p(1);
+	bring_up(a, p);
 	const std::uint64_t bytes = 42;
 	const rdma::wire_segment where{reinterpret_cast<std::uintptr_t>(&bytes), sizeof(bytes)};
 	const auto offer = [&] {
@@ -517,6 +529,52 @@ TEST(ntrdma_pulls, large_messages_that_were_given_up_delay_no_other)
 	for (int i = 0; i < 3; i++)
 		(void)a.m.progress(64);
 	EXPECT_EQ(a.c.came, before + 1);
+}
+
+// The bytes of answers that wait are bounded for all peers together.
+TEST(ntrdma_room, of_peers_that_take_no_answers_one_is_disconnected)
+{
+	alone a(reach::windows);
+	near_peer all[] = {near_peer(1), near_peer(2)};
+	for (near_peer &p : all)
+		bring_up(a, p);
+	// Of as many segments as an answer may name, and too long to be sent at once.
+	std::vector<std::byte> memory(1u << 17);
+	std::vector<segment> pieces;
+	for (std::size_t i = 0; i < segments_most; i++)
+		pieces.push_back({memory.data() + i * 256, 255});
+	spi::transfer x{};
+	x.queue = queue_type::passive_bulk_send;
+	x.memory = {pieces, segments_most * 255, nullptr};
+	x.length = x.memory.size;
+	x.peer = spi::no_peer;
+	x.key = 7;
+	x.reusable = true;
+	a.c.operations.emplace(1, x);
+	head get;
+	get.to = 1;
+	get.key = x.key;
+	get.length = x.length;
+	const rdma::wire_segment offset{0, 0};
+	const auto ended = [&] {
+		return std::count_if(std::begin(all), std::end(all),
+				     [](near_peer &p) { return p.hears() == answer::hung_up; });
+	};
+	// 37 MB to each, by and by.
+	for (std::uint64_t i = 1; i <= 4500 && !ended(); i++) {
+		get.from = i;
+		for (near_peer &p : all)
+			p.side.send(kind::get_at, get, {&offset, 1});
+		if (i % 500)
+			continue;
+		for (near_peer &p : all)
+			EXPECT_TRUE(until([&] {
+				(void)a.m.progress(64);
+				p.side.pair->progress();
+				return !p.side.pair->sends_outstanding();
+			}));
+	}
+	EXPECT_EQ(ended(), 1);
 }
 
 } // namespace

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <endian.h>
+#include <utility>
 
 #include "machine.hpp"
 
@@ -18,7 +19,7 @@ namespace
 
 // One request into a link's rings.
 constexpr std::uint32_t pieces_most = rdma::max_segments;
-constexpr std::size_t owed_most = 64u << 20; // bytes of answers to a peer
+constexpr std::size_t owed_most = 64u << 20; // bytes of answers to all peers
 
 std::span<const std::byte> bytes_of(const head &h)
 {
@@ -183,11 +184,23 @@ void machine::owe(link &l, kind k, const head &h, std::span<const rdma::wire_seg
 	if (!segments.empty())
 		std::memcpy(text.data() + sizeof(k) + sizeof(h), segments.data(), segments.size());
 	l.owed_bytes += text.size();
+	owed_bytes_ += text.size();
 	l.owed.push_back(std::move(text));
-	// A peer that asks and asks, and takes no answer.
-	if (l.owed_bytes > owed_most)
-		return end_link(l, -EPROTO);
-	(void)drain(l);
+	if (owed_bytes_ > owed_most)
+		disown();
+	if (!l.ends)
+		(void)drain(l);
+}
+
+// Peers ask and ask, and take no answer: disconnects the one to which most is owed.
+void machine::disown()
+{
+	link *most = nullptr;
+	for (const auto &l : links_)
+		if (l && !l->ends && (!most || l->owed_bytes > most->owed_bytes))
+			most = l.get();
+	owed_bytes_ -= std::exchange(most->owed_bytes, 0);
+	end_link(*most, -EPROTO);
 }
 
 void machine::block(link &l)
@@ -211,6 +224,7 @@ bool machine::drain(link &l)
 			return moved;
 		}
 		l.owed_bytes -= text.size();
+		owed_bytes_ -= text.size();
 		l.owed.pop_front();
 		moved = true;
 	}

@@ -537,6 +537,7 @@ void machine::finish_link(link &l)
 		}
 		drop(l.peer);
 	}
+	owed_bytes_ -= l.owed_bytes;
 	const std::uint32_t index = l.index;
 	links_[index].reset();
 	free_links_.push_back(index);

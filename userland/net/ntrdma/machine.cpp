@@ -134,7 +134,7 @@ void machine::close_all()
 	unrung_.clear();
 	far_.clear();
 	held_.clear();
-	held_bytes_ = 0;
+	held_bytes_ = owed_bytes_ = 0;
 	intakes_.clear();
 	operations_.clear();
 	for (auto *all : {&listener_, &far_listener_}) {

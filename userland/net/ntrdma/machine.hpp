@@ -210,6 +210,7 @@ private:
 	bool post_get(link &, spi::token, const spi::transfer &);
 	/// An answer, now or as soon as there is room.
 	void owe(link &, kind, const head &, std::span<const rdma::wire_segment> = {});
+	void disown();
 	void block(link &);
 	bool drain(link &);
 	void ring(link &);
@@ -279,6 +280,7 @@ private:
 	std::deque<std::uint64_t> pulls_; ///< intakes to go on with; some may have ended
 	std::deque<held> held_;
 	std::size_t held_bytes_ = 0;
+	std::size_t owed_bytes_ = 0;    ///< of all links
 	std::uint64_t next_number_ = 1; ///< of intakes and links
 
 	bool armed_ = false, rests_ = false; ///< rests_: while armed, nothing waits for a peer
