@@ -17,7 +17,9 @@
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "userland/net/ntrdma/machine.hpp"
@@ -479,6 +481,34 @@ TEST(ntrdma_room, callers_by_tcp_that_say_nothing_do_not_take_all_of_it)
 	a.look_after(5s); // their time is over
 	a.look_after(200ms);
 	EXPECT_EQ(greeted(a, next), answer::welcome);
+}
+
+TEST(ntrdma_room, callers_of_another_user_hold_nothing_up)
+{
+	if (::geteuid() != 0)
+		GTEST_SKIP() << "needs the right to become another user";
+	alone a(reach::windows);
+	std::vector<rdma::unique_fd> all(100); // fewer than any backlog has room for
+	std::thread([&] {
+		// Of this thread alone.
+		ASSERT_EQ(::syscall(SYS_setresuid, -1, 65534, -1), 0);
+		for (rdma::unique_fd &fd : all)
+			EXPECT_EQ(call(address_of(0), fd), -EACCES);
+	}).join();
+	EXPECT_EQ(::prctl(PR_SET_DUMPABLE, 1), 0); // what that has changed for the process
+	const auto sent_away = [&] {
+		return std::count_if(all.begin(), all.end(), [](const rdma::unique_fd &fd) {
+			std::byte b;
+			return ::recv(fd.get(), &b, 1, MSG_DONTWAIT) == 0;
+		});
+	};
+	a.look_after(0s);
+	EXPECT_GT(sent_away(), 0);
+	EXPECT_LT(sent_away(), 100) << "a caller of this user waits as long as others call";
+	EXPECT_TRUE(until([&] {
+		a.look_after(0s);
+		return sent_away() == 100;
+	}));
 }
 
 void bring_up(alone &a, near_peer &p)

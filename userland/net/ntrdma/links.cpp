@@ -26,6 +26,7 @@ using namespace std::chrono_literals;
 
 constexpr auto greet_within = 4500ms;    // as long as the transport fabric
 constexpr std::size_t links_of_peer = 4; // two, and those of a life that ended just now
+constexpr unsigned accepted_most = 64;   // of one look: other users may call without end
 constexpr std::uint32_t send_depth = 128;
 constexpr std::uint64_t rings = std::uint64_t{1} << 63; // in the set: a link's bell, not its socket
 
@@ -173,7 +174,7 @@ int machine::take_welcome(link &l, const greeting &g, std::vector<rdma::unique_f
 
 void machine::accept_callers()
 {
-	while (listener_ && !deaf_ && !must_wait(0)) {
+	for (unsigned i = 0; i < accepted_most && listener_ && !deaf_ && !must_wait(0); i++) {
 		rdma::unique_fd fd(
 			::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
 		if (!fd)
