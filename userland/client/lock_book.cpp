@@ -101,31 +101,28 @@ std::uint64_t lock_book::begin(wait w)
 	return last_cookie_;
 }
 
-bool lock_book::queued(std::uint64_t cookie)
+std::optional<lock_book::wait> lock_book::settle(std::uint64_t cookie, bool wait::*news)
 {
 	std::lock_guard guard(mutex_);
 	const auto it = waits_.find(cookie);
 	if (it == waits_.end())
-		return false;
-	it->second.queued = true;
-	if (!it->second.early)
-		return false;
-	waits_.erase(it);
-	return true;
+		return {};
+	it->second.*news = true;
+	if (!it->second.queued || !it->second.given)
+		return {};
+	wait over = std::move(waits_.extract(it).mapped());
+	files_[over.asked.fh].take(range_of(over.asked));
+	return over;
+}
+
+bool lock_book::queued(std::uint64_t cookie)
+{
+	return settle(cookie, &wait::queued).has_value();
 }
 
 std::optional<lock_book::wait> lock_book::grant(std::uint64_t cookie)
 {
-	std::lock_guard guard(mutex_);
-	const auto it = waits_.find(cookie);
-	if (it == waits_.end())
-		return {};
-	it->second.early = true;
-	if (!it->second.queued)
-		return {};
-	wait granted = std::move(waits_.extract(it).mapped());
-	files_[granted.asked.fh].take(range_of(granted.asked));
-	return granted;
+	return settle(cookie, &wait::given);
 }
 
 std::optional<lock_book::wait> lock_book::end(std::uint64_t cookie)

@@ -32,8 +32,8 @@ public:
 	struct wait {
 		lock asked;
 		granted done;
-		bool queued = false; // the daemon has confirmed the wait
-		bool early = false;  // granted before that confirmation
+		bool queued = false; // the daemon has queued it
+		bool given = false;  // and granted it
 	};
 
 	void took(const lock &);
@@ -49,12 +49,13 @@ public:
 	[[nodiscard]] std::uint64_t era(const std::string &fh) const;
 	[[nodiscard]] std::vector<lock> held() const;
 
+	// A wait that the daemon has both queued and granted is over: it leaves the book, which has
+	// its lock from then on, because a cancellation that comes too late may unlock at once. The
+	// grant may overtake the reply.
 	std::uint64_t begin(wait);
-	// The daemon has queued it. True: it is already granted, and out of the book.
+	// The daemon has queued it. True: the wait is over.
 	[[nodiscard]] bool queued(std::uint64_t cookie);
-	// A grant has come. Returns the wait, unless it is unknown or its reply is still due. The
-	// lock is held as soon as the wait is over: a cancellation that comes too late may unlock
-	// at once.
+	// A grant has come. Returns the wait if it is over.
 	[[nodiscard]] std::optional<wait> grant(std::uint64_t cookie);
 	[[nodiscard]] std::optional<wait> end(std::uint64_t cookie);
 	// Waits to be requested again on a new connection.
@@ -63,6 +64,7 @@ public:
 private:
 	using ranges = lock_ranges<std::uint64_t>;
 	static ranges::range range_of(const lock &);
+	std::optional<wait> settle(std::uint64_t cookie, bool wait::*news);
 
 	mutable std::mutex mutex_;
 	std::map<std::string, ranges> files_; // by handle

@@ -68,7 +68,7 @@ int storage_locks::lock(const lock_book::lock &l, bool wait, lock_book::granted 
 				book().freed(l);
 			if (o.body->flags == COOP_ST_LOCK_QUEUED)
 				granted = book().queued(cookie);
-			if (granted || o.body->flags == COOP_ST_LOCK_HELD)
+			else if (o.body->flags == COOP_ST_LOCK_HELD)
 				book().took(l);
 		});
 	if (!err && got.flags == COOP_ST_LOCK_QUEUED && !granted)

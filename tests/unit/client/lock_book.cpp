@@ -36,6 +36,7 @@ TEST_F(client_lock_book, a_grant_before_the_reply_ends_the_wait_with_the_reply)
 	EXPECT_FALSE(book.holds(wanted));
 	EXPECT_TRUE(book.queued(cookie));
 	EXPECT_FALSE(book.end(cookie));
+	EXPECT_TRUE(book.holds(wanted));
 }
 
 TEST_F(client_lock_book, a_wait_that_was_given_up_takes_no_lock)
