@@ -56,16 +56,6 @@ coop_net_addr address_of(const coop_chan_peer_addr &a)
 	return out;
 }
 
-std::uint32_t ip_of(const coop_chan_peer_addr &a)
-{
-	constexpr std::uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-	const auto &gid = a.command.gid;
-	if (std::memcmp(gid, mapped, sizeof(mapped)) != 0)
-		return 0;
-	return std::uint32_t(gid[12]) << 24 | std::uint32_t(gid[13]) << 16 |
-	       std::uint32_t(gid[14]) << 8 | gid[15];
-}
-
 int pin(buffers &b, device &d)
 {
 	return b.open_whole(&d, [&d](std::span<const segment> all, auto &lent, auto &numbers) {

@@ -73,8 +73,6 @@ private:
 /// The coop_chan_peer_addr of an address of the module, and back.
 coop_chan_peer_addr address_of(const coop_net_addr &);
 coop_net_addr address_of(const coop_chan_peer_addr &);
-/// The IPv4 address in its GID, host byte order; 0: it is of another kind.
-std::uint32_t ip_of(const coop_chan_peer_addr &);
 
 /// A buffer that a machine's device knows, until this ends.
 class lent_buffer

@@ -48,7 +48,7 @@ int rail::prepare()
 
 void rail::claim(ud::identity own)
 {
-	ip_ = ip_of(device_->self());
+	ip_ = ud::ipv4_of(device_->self().command.gid);
 	if (!ip_)
 		throw std::system_error(EADDRNOTAVAIL, std::generic_category(),
 					"kernel: the device of a rail has no IPv4 address");

@@ -129,7 +129,7 @@ private:
 		for (const std::string &name : options_.rails) {
 			options o = options_;
 			o.device.device = name;
-			if (!ip_of(device(o, ring_sizes{}).self()))
+			if (!ud::ipv4_of(device(o, ring_sizes{}).self().command.gid))
 				throw std::system_error(
 					EINVAL, std::generic_category(),
 					"kernel: rails=" + name +

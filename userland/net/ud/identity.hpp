@@ -7,12 +7,24 @@
 // message names its sender, without a table that the receiver could have lost.
 #pragma once
 
-#include <cstring>
+#include <algorithm>
+#include <cstdint>
+#include <span>
 
 #include "userland/net/transport.hpp"
 
 namespace coop::net::ud
 {
+
+/// The IPv4 address mapped into this IPv6 address or GID, host byte order; 0: there is none.
+inline std::uint32_t ipv4_of(std::span<const std::uint8_t, 16> ip)
+{
+	constexpr std::uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+	if (!std::equal(std::begin(mapped), std::end(mapped), ip.begin()))
+		return 0;
+	return std::uint32_t(ip[12]) << 24 | std::uint32_t(ip[13]) << 16 |
+	       std::uint32_t(ip[14]) << 8 | ip[15];
+}
 
 struct identity {
 	static constexpr unsigned id_bits = 12, number_bits = 18;
@@ -29,9 +41,7 @@ struct identity {
 	}
 	static identity of(const address &a)
 	{
-		return {std::uint32_t(a.ip[12]) << 24 | std::uint32_t(a.ip[13]) << 16 |
-				std::uint32_t(a.ip[14]) << 8 | a.ip[15],
-			std::uint32_t(a.portal) << id_bits | a.id};
+		return {ipv4_of(a.ip), std::uint32_t(a.portal) << id_bits | a.id};
 	}
 	/// Its address on the network of `own`.
 	address on(const address &own) const

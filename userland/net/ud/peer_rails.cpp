@@ -32,11 +32,7 @@ bool is_host(std::uint32_t ip, std::uint32_t first)
 // Whether the answer of this host names queue pairs of its own.
 bool names_itself(const coop_addr &a, std::uint32_t ip)
 {
-	std::uint8_t gid[16] = {};
-	gid[10] = gid[11] = 0xff;
-	for (unsigned i = 0; i < 4; i++)
-		gid[12 + i] = static_cast<std::uint8_t>(ip >> (24 - 8 * i));
-	return coop_addr_valid(&a) && std::equal(gid, gid + 16, a.gid);
+	return ip && coop_addr_valid(&a) && ipv4_of(a.gid) == ip;
 }
 
 } // namespace

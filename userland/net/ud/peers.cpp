@@ -97,8 +97,7 @@ void peers::unhold(spi::peer_number n)
 
 bool peers::believable(identity who, const coop_addr &from)
 {
-	return static_cast<std::uint32_t>(from.gid[12] << 24 | from.gid[13] << 16 |
-					  from.gid[14] << 8 | from.gid[15]) == who.ip;
+	return who.ip && ipv4_of(from.gid) == who.ip;
 }
 
 // The packets of soft RoCE prove the host. On a device the answer of the machine's UDP socket

@@ -68,12 +68,13 @@ void rail::claim(identity own)
 {
 	ip_ = own.ip;
 	if (number_ && options_.verbs) {
-		const auto &gid = endpoint_->info().gid;
-		ip_ = std::uint32_t(gid[12]) << 24 | std::uint32_t(gid[13]) << 16 |
-		      std::uint32_t(gid[14]) << 8 | gid[15];
+		ip_ = ipv4_of(endpoint_->info().gid);
 	} else if (number_) {
 		ip_ = ntohl(::inet_addr(options_.rails[number_ - 1].c_str()));
 	}
+	if (!ip_)
+		throw std::system_error(EADDRNOTAVAIL, std::generic_category(),
+					"ud: the device of a rail has no IPv4 address");
 	if (number_ && ip_ == own.ip)
 		throw std::system_error(EINVAL, std::generic_category(),
 					"ud: a rail has the address of the machine");

@@ -221,11 +221,7 @@ private:
 		for (const std::string &name : options_.rails) {
 			coop::ud::verbs_options o = options_.device;
 			o.device = name;
-			const std::array<std::uint8_t, 16> gid =
-				coop::ud::make_verbs(o)->info().gid;
-			constexpr std::uint8_t mapped[12] = {0, 0, 0, 0, 0,    0,
-							     0, 0, 0, 0, 0xff, 0xff};
-			if (!std::equal(mapped, mapped + 12, gid.begin()))
+			if (!ipv4_of(coop::ud::make_verbs(o)->info().gid))
 				throw std::system_error(
 					EINVAL, std::generic_category(),
 					"ud: rails=" + name +

@@ -123,6 +123,17 @@ TEST(Sessions, TheOneUsedLongestAgoGoesFirst)
 	EXPECT_GT(next, 1000u);
 }
 
+TEST(Identity, AnIPv4AddressIsFoundInMappedOnesAlone)
+{
+	std::array<std::uint8_t, 16> ip{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 200, 72, 49, 14};
+	EXPECT_EQ(ipv4_of(ip), 200u << 24 | 72u << 16 | 49u << 8 | 14u);
+	for (unsigned i = 0; i < 12; i++) {
+		ip[i] ^= 1;
+		EXPECT_EQ(ipv4_of(ip), 0u) << "byte " << i;
+		ip[i] ^= 1;
+	}
+}
+
 TEST(Identity, SurvivesATagAndAnAddress)
 {
 	address a, own;
