@@ -563,10 +563,7 @@ time_point machine::deadline() const
 {
 	if (!device_ || over_)
 		return never;
-	const std::uint64_t t = next_time();
-	return t >= 1ull << 62 ? never
-			       : time_point(std::chrono::duration_cast<clock::duration>(
-					 std::chrono::microseconds(t)));
+	return ud::time_of(next_time());
 }
 
 void machine::expire(time_point)

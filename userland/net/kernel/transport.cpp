@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 // transport.cpp - the kernel transport: its parameters and its domains.
-#include <cerrno>
-#include <system_error>
+#include <algorithm>
 
-#include "coop/cluster_key.hpp"
 #include "machine.hpp"
 
 namespace coop::net::kernel
@@ -58,29 +56,7 @@ options read(const spi::parameter_values &p)
 			p.refuse("rails", "'" + name + "' is too long for a name");
 	if (!o.rails.empty() && o.device.device.empty())
 		p.refuse("rails", "needs device=, which names the first");
-	if (!p.text("key").empty()) {
-		try {
-			o.key = fabric_key(load_cluster_key(p.text("key")));
-		} catch (const std::runtime_error &e) {
-			p.refuse("key", std::string("cannot be used: ") + e.what());
-		}
-	}
-	o.seal = p.flag("seal");
-	o.page_crc = p.flag("bulk_crc");
-	o.max_message = p.number("max_message", 64, 8u << 20);
-	o.max_operations = number("operations", 16, 4096);
-	o.peers = number("peers", 1, 16384);
-	o.window = number("window", 64, COOP_CHAN_WINDOW);
-	if (o.window & (o.window - 1))
-		p.refuse("window", "must be a power of two");
-	o.fetches = number("fetches", 1, 32);
-	o.serves = number("serves", 2, 256);
-	o.patience_us = p.number("bulk_patience", 100, 3600000) * 1000;
-	o.tries = number("tries", 2, 250);
-	o.start_delay_us = p.number("test_start_delay", 0, 3600000) * 1000;
-	o.fixed_seq = !p.text("test_first_seq").empty();
-	if (o.fixed_seq)
-		o.first_seq = number("test_first_seq", 0, ~0u);
+	ud::read_shared(p, {4096, 16384, 256}, o);
 	return o;
 }
 
@@ -93,23 +69,13 @@ public:
 		// machine returns a number only.
 		const device trial(options_, ring_sizes{});
 		check_rails();
-		limits_.max_message =
-			std::min<std::size_t>(options_.max_message, trial.setup().max_message);
-		limits_.max_buffer = std::size_t{1} << 32;
-		limits_.max_segment = std::size_t{1} << 32;
-		limits_.max_segments = 1024;
-		limits_.max_descriptor = 0;
-		limits_.max_queued = options_.max_operations;
+		limits_ = ud::limits_of(options_, std::min<std::size_t>(options_.max_message,
+									trial.setup().max_message));
 	}
 
 	const domain_limits &limits() const override { return limits_; }
 	const spi::traits &traits() const override { return traits_; }
-	int check(const address &own) const override
-	{
-		if (own.kind != address::form::lnet)
-			return -EINVAL;
-		return spi::check_own_ip(own.ip);
-	}
+	int check(const address &own) const override { return ud::check_own(own); }
 	// The module pins memory for each open file, so each machine does it.
 	int register_memory(std::span<const segment> s, void **registration) override
 	{
@@ -129,12 +95,7 @@ private:
 		for (const std::string &name : options_.rails) {
 			options o = options_;
 			o.device.device = name;
-			if (!ud::ipv4_of(device(o, ring_sizes{}).self().command.gid))
-				throw std::system_error(
-					EINVAL, std::generic_category(),
-					"kernel: rails=" + name +
-						": the device has no IPv4 address (no RoCE v2 GID "
-						"of one), by which peers would find the rail");
+			ud::check_rail("kernel", name, device(o, ring_sizes{}).self().command.gid);
 		}
 	}
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -75,5 +77,23 @@ struct options {
 /// The names in rails=, by comma: devices with options::verbs, or else IPv4 addresses of this host.
 /// @throw std::system_error of parameter_values::refuse().
 std::vector<std::string> read_rails(const spi::parameter_values &, const options &);
+
+// What a transport on the wire of ud has in common with the others.
+
+/// The highest values that it allows.
+struct option_limits {
+	std::uint32_t operations, peers, serves;
+};
+
+/// Reads the parameters that all of them have, except rails=.
+/// @throw std::system_error of parameter_values::refuse().
+void read_shared(const spi::parameter_values &, const option_limits &, options &);
+/// @throw std::system_error if the GID of a rail's device has no IPv4 address: peers find it there.
+void check_rail(const char *transport, const std::string &name,
+		std::span<const std::uint8_t, 16> gid);
+/// spi::transport_domain::check().
+[[nodiscard]] int check_own(const address &);
+/// @param longest message, bytes.
+domain_limits limits_of(const options &, std::size_t longest);
 
 } // namespace coop::net::ud

@@ -31,6 +31,13 @@ inline std::uint64_t now_us(spi::sink &s)
 		std::chrono::duration_cast<std::chrono::microseconds>(s.now().time_since_epoch())
 			.count());
 }
+/// The time of that clock at which it shows these microseconds; ~0: never.
+inline time_point time_of(std::uint64_t us)
+{
+	return us >= 1ull << 62 ? never
+				: time_point(std::chrono::duration_cast<clock::duration>(
+					  std::chrono::microseconds(us)));
+}
 
 constexpr std::uint64_t watch_every_us = 250000; ///< how often silent peers are looked for
 constexpr std::uint64_t probe_every_us = 1000000;

@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: MIT
 // transport.cpp - the ud transport: its parameters and its domains.
 #include <algorithm>
-#include <arpa/inet.h>
-#include <array>
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <string_view>
-#include <system_error>
 
-#include "coop/cluster_key.hpp"
 #include "machine.hpp"
 
 // The engines' assertions: the network may write to memory, and wrong data would be worse than
@@ -24,31 +18,6 @@ coop_assert_failed(const char *what, const char *file, int line)
 
 namespace coop::net::ud
 {
-
-std::vector<std::string> read_rails(const spi::parameter_values &p, const options &o)
-{
-	std::vector<std::string> all;
-	const std::string &text = p.text("rails");
-	for (std::size_t at = 0, comma; !text.empty() && at <= text.size(); at = comma + 1) {
-		comma = std::min(text.find(',', at), text.size());
-		const std::string one = text.substr(at, comma - at);
-		in_addr ip{};
-		if (one.empty() || std::find(all.begin(), all.end(), one) != all.end() ||
-		    one == o.device.device)
-			p.refuse("rails", "names '" + one + "' twice, or nothing between commas");
-		if (!o.verbs && ::inet_pton(AF_INET, one.c_str(), &ip) != 1)
-			p.refuse("rails", "'" + one + "' is no IPv4 address");
-		std::array<std::uint8_t, 16> mapped{};
-		mapped[10] = mapped[11] = 0xff;
-		std::memcpy(mapped.data() + 12, &ip, 4);
-		if (!o.verbs && spi::check_own_ip(mapped))
-			p.refuse("rails", "'" + one + "' is no address of this host");
-		all.push_back(one);
-	}
-	if (all.size() >= most_rails)
-		p.refuse("rails", "names more than " + std::to_string(most_rails - 1));
-	return all;
-}
 
 namespace
 {
@@ -139,26 +108,8 @@ options read(const spi::parameter_values &p)
 	if (o.mtu % 8)
 		p.refuse("mtu", "must be a multiple of 8");
 	o.device.mtu = o.verbs && o.mtu != COOP_MTU_MAX ? o.mtu : 0;
-	if (!p.text("key").empty()) {
-		try {
-			o.key = fabric_key(load_cluster_key(p.text("key")));
-		} catch (const std::runtime_error &e) {
-			p.refuse("key", std::string("cannot be used: ") + e.what());
-		}
-	}
-	o.seal = p.flag("seal");
-	o.page_crc = p.flag("bulk_crc");
 	o.socket_buffer = p.number("socket_buffer", 65536, 1u << 30);
-	o.max_message = p.number("max_message", 64, 8u << 20);
-	o.max_operations = number("operations", 16, 1u << 18);
-	o.peers = number("peers", 1, 1u << 18);
-	o.window = number("window", 64, COOP_CHAN_WINDOW);
-	if (o.window & (o.window - 1))
-		p.refuse("window", "must be a power of two");
-	o.fetches = number("fetches", 1, 32);
-	o.serves = number("serves", 2, 1024);
-	o.patience_us = p.number("bulk_patience", 100, 3600000) * 1000;
-	o.tries = number("tries", 2, 250);
+	read_shared(p, {1u << 18, 1u << 18, 1024}, o);
 	o.faults.drop_ppm = number("test_drop", 0, 1000000);
 	o.faults.duplicate_ppm = number("test_duplicate", 0, 1000000);
 	o.faults.reorder_ppm = number("test_reorder", 0, 1000000);
@@ -166,10 +117,6 @@ options read(const spi::parameter_values &p)
 	o.faults.slow_us = number("test_slow", 0, 1000000);
 	o.faults.longest = number("test_longest", 0, 65536);
 	o.faults.seed = p.number("test_seed", 0, ~0ull);
-	o.start_delay_us = p.number("test_start_delay", 0, 3600000) * 1000;
-	o.fixed_seq = !p.text("test_first_seq").empty();
-	if (o.fixed_seq)
-		o.first_seq = number("test_first_seq", 0, ~0u);
 	return o;
 }
 
@@ -186,22 +133,12 @@ public:
 		if (options_.verbs)
 			check_rails();
 		// The interface of a machine may allow soft RoCE less, and a peer its session.
-		limits_.max_message = options_.longest_message(mtu);
-		limits_.max_buffer = std::size_t{1} << 32;
-		limits_.max_segment = std::size_t{1} << 32;
-		limits_.max_segments = 1024;
-		limits_.max_descriptor = 0;
-		limits_.max_queued = options_.max_operations;
+		limits_ = limits_of(options_, options_.longest_message(mtu));
 	}
 
 	const domain_limits &limits() const override { return limits_; }
 	const spi::traits &traits() const override { return traits_; }
-	int check(const address &own) const override
-	{
-		if (own.kind != address::form::lnet)
-			return -EINVAL;
-		return spi::check_own_ip(own.ip);
-	}
+	int check(const address &own) const override { return check_own(own); }
 	// Soft RoCE reads and writes any memory. A device needs keys, and each machine has its own.
 	int register_memory(std::span<const segment> s, void **registration) override
 	{
@@ -221,12 +158,7 @@ private:
 		for (const std::string &name : options_.rails) {
 			coop::ud::verbs_options o = options_.device;
 			o.device = name;
-			if (!ipv4_of(coop::ud::make_verbs(o)->info().gid))
-				throw std::system_error(
-					EINVAL, std::generic_category(),
-					"ud: rails=" + name +
-						": the device has no IPv4 address (no RoCE v2 GID "
-						"of one), by which peers would find the rail");
+			check_rail("ud", name, coop::ud::make_verbs(o)->info().gid);
 		}
 	}
 
