@@ -14,9 +14,10 @@ public:
 	unique_fd() = default;
 	explicit unique_fd(int fd) : fd_(fd) {}
 	unique_fd(unique_fd &&o) noexcept : fd_(std::exchange(o.fd_, -1)) {}
+	/// Closes what it has had.
 	unique_fd &operator=(unique_fd &&o) noexcept
 	{
-		std::swap(fd_, o.fd_);
+		const unique_fd old(std::exchange(fd_, std::exchange(o.fd_, -1)));
 		return *this;
 	}
 	~unique_fd()

@@ -9,6 +9,8 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include "coop/backlog.hpp"
+
 namespace coop::net::fabric
 {
 
@@ -28,9 +30,9 @@ void set(int fd, int level, int name, int value)
 	::setsockopt(fd, level, name, &value, sizeof(value));
 }
 
-descriptor tcp_socket(const socket_address &of)
+unique_fd tcp_socket(const socket_address &of)
 {
-	return descriptor(
+	return unique_fd(
 		::socket(of.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
@@ -62,7 +64,7 @@ int datagram_port::prepare(const address &own, events &e)
 	if (!info_)
 		return -ENOENT; // an address of the host, but not of the device
 	info_->domain_attr->threading = provider_.threading();
-	epoll_ = descriptor(::epoll_create1(EPOLL_CLOEXEC));
+	epoll_ = unique_fd(::epoll_create1(EPOLL_CLOEXEC));
 	if (!epoll_)
 		return -errno;
 	int r = base_.open(*info_, FI_WAIT_FD);
@@ -155,7 +157,7 @@ void datagram_port::forget(half &h)
 {
 	if (h.socket)
 		::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, h.socket.get(), nullptr);
-	h.socket = descriptor();
+	h.socket = unique_fd();
 	h.heard.clear();
 	h.greets = false;
 }
@@ -260,11 +262,10 @@ void datagram_port::accept_all()
 {
 	while (strangers_.size() < strangers_most) {
 		auto h = std::make_unique<half>();
-		h->socket = descriptor(
+		h->socket = unique_fd(
 			::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
 		if (!h->socket) {
-			if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
-			    errno == ENOMEM)
+			if (keeps_callers_waiting(errno))
 				deaf_until_ = events_->now() + listen_again;
 			return;
 		}

@@ -15,36 +15,13 @@
 #include <list>
 #include <map>
 #include <string>
-#include <unistd.h>
 
+#include "coop/unique_fd.hpp"
 #include "objects.hpp"
 #include "port.hpp"
 
 namespace coop::net::fabric
 {
-
-/// Owns a file descriptor.
-class descriptor
-{
-public:
-	explicit descriptor(int fd = -1) : fd_(fd) {}
-	descriptor(descriptor &&o) noexcept : fd_(std::exchange(o.fd_, -1)) {}
-	descriptor &operator=(descriptor &&o) noexcept
-	{
-		std::swap(fd_, o.fd_);
-		return *this;
-	}
-	~descriptor()
-	{
-		if (fd_ >= 0)
-			::close(fd_);
-	}
-	int get() const { return fd_; }
-	explicit operator bool() const { return fd_ >= 0; }
-
-private:
-	int fd_;
-};
 
 class datagram_port final : public port
 {
@@ -74,7 +51,7 @@ public:
 
 private:
 	struct half : search {
-		descriptor socket;
+		unique_fd socket;
 		fabric::link *link = nullptr; ///< null: a stranger, who has not sent a greeting
 		bool greets = false;          ///< the connection is established, ours is sent
 		std::string heard;            ///< of the greeting, so far
@@ -106,7 +83,7 @@ private:
 	handle<fid_ep> ep_;
 	std::string name_; // of the end point
 	bool wakes_ = false;
-	descriptor epoll_, listener_;
+	unique_fd epoll_, listener_;
 	bool listening_ = false;
 	time_point deaf_until_ = never; ///< for lack of a descriptor; never: it is not
 	std::list<std::unique_ptr<half>> strangers_;

@@ -13,6 +13,7 @@
 #include <system_error>
 #include <unistd.h>
 
+#include "coop/backlog.hpp"
 #include "machine.hpp"
 #include "userland/ntrdma/window/descriptors.hpp"
 
@@ -194,7 +195,7 @@ void machine::accept_callers()
 bool machine::must_wait(int error)
 {
 	if (links_.size() - free_links_.size() < options_.max_links &&
-	    !rdma::keeps_callers_waiting(error))
+	    !keeps_callers_waiting(error))
 		return false;
 	leave_waiting();
 	return true;

@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "userland/ntrdma/window/descriptors.hpp"
+#include "userland/include/coop/backlog.hpp"
 #include "userland/ntrdma/window/greeting.hpp"
 
 namespace coop::ntrdma::cm

@@ -14,8 +14,8 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include "userland/include/coop/backlog.hpp"
 #include "userland/ntrdma/node/node.hpp"
-#include "userland/ntrdma/window/descriptors.hpp"
 
 namespace coop::ntrdma
 {

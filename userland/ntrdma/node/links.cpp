@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "userland/include/coop/backlog.hpp"
 #include "userland/ntrdma/node/node.hpp"
 #include "userland/ntrdma/window/descriptors.hpp"
 

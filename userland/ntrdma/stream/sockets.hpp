@@ -5,7 +5,7 @@
 #include <array>
 #include <cstdint>
 
-#include "userland/ntrdma/window/window.hpp"
+#include "userland/include/coop/unique_fd.hpp"
 
 namespace coop::ntrdma
 {

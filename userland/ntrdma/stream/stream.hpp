@@ -10,10 +10,10 @@
 #include <functional>
 #include <memory>
 
+#include "userland/include/coop/unique_fd.hpp"
 #include "userland/ntrdma/core/port.hpp"
 #include "userland/ntrdma/stream/decoder.hpp"
 #include "userland/ntrdma/stream/encoder.hpp"
-#include "userland/ntrdma/window/window.hpp"
 
 namespace coop::ntrdma
 {

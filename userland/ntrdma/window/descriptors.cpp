@@ -82,11 +82,6 @@ int take_message(int socket, std::span<std::byte> bytes, std::vector<unique_fd> 
 	return -1;
 }
 
-bool keeps_callers_waiting(int error)
-{
-	return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
-}
-
 bool take_bell(const unique_fd &bell)
 {
 	char name[32];

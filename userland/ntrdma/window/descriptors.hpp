@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// descriptors.hpp - messages between two processes of a machine that carry file descriptors, and
-// what a listener does that has none left.
+// descriptors.hpp - messages between two processes of a machine that carry file descriptors.
 //
 // Windows, boards and bells reach the peer as SCM_RIGHTS of a UNIX socket of packets. A peer can
 // send any number of descriptors, of any kind. What a receiver does not hand to its caller, it has
@@ -26,11 +25,6 @@ constexpr std::size_t descriptors_most = 3; ///< of a message
 /// length, more than descriptors_most descriptors, or control data of another kind. `fds` is empty
 /// then.
 [[nodiscard]] int take_message(int socket, std::span<std::byte> bytes, std::vector<unique_fd> &fds);
-
-/// Whether accept() failed with this error because there is no descriptor left, or no memory. The
-/// caller stays in the backlog. A set that reports levels would report it for ever, so the listener
-/// leaves the set for a while.
-[[nodiscard]] bool keeps_callers_waiting(int error);
 
 /// Whether a peer's descriptor will do as a bell: it is an eventfd, and a write to it does not wait
 /// from here on. A write to anything else might wait, or end this process. Where /proc does not say

@@ -27,22 +27,6 @@ constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 } // namespace
 
-unique_fd &unique_fd::operator=(unique_fd &&o) noexcept
-{
-	if (this != &o) {
-		if (fd_ >= 0)
-			close(fd_);
-		fd_ = o.release();
-	}
-	return *this;
-}
-
-unique_fd::~unique_fd()
-{
-	if (fd_ >= 0)
-		close(fd_);
-}
-
 std::unique_ptr<window> window::create(unique_fd *fd)
 {
 	*fd = unique_fd{memfd_create("coop-ntrdma", MFD_CLOEXEC | MFD_ALLOW_SEALING)};

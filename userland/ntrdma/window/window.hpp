@@ -13,31 +13,13 @@
 
 #include <sys/types.h>
 
+#include "userland/include/coop/unique_fd.hpp"
 #include "userland/ntrdma/core/port.hpp"
 
 namespace coop::ntrdma
 {
 
-/// A file descriptor, closed with its owner.
-class unique_fd
-{
-public:
-	explicit unique_fd(int fd = -1) : fd_{fd} {}
-	unique_fd(unique_fd &&o) noexcept : fd_{o.release()} {}
-	unique_fd &operator=(unique_fd &&) noexcept;
-	~unique_fd();
-	int get() const { return fd_; }
-	int release()
-	{
-		int fd = fd_;
-		fd_ = -1;
-		return fd;
-	}
-	explicit operator bool() const { return fd_ >= 0; }
-
-private:
-	int fd_;
-};
+using coop::unique_fd;
 
 /// The shared memory of a link.
 class window
