@@ -3,10 +3,10 @@
 #include "board.hpp"
 
 #include <cerrno>
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <system_error>
+
+#include "userland/ntrdma/window/sealed.hpp"
 
 namespace coop::net::nt
 {
@@ -15,25 +15,12 @@ namespace
 {
 
 constexpr std::size_t board_bytes = board::words * sizeof(std::uint64_t);
-constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-
-void *map_board(int fd, int protection)
-{
-	void *at = ::mmap(nullptr, board_bytes, protection, MAP_SHARED, fd, 0);
-	if (at == MAP_FAILED)
-		return nullptr;
-	::madvise(at, board_bytes, MADV_DONTFORK); // a child of fork has no part in a link
-	return at;
-}
 
 } // namespace
 
-board::board() : fd_(::memfd_create("coop-net-board", MFD_CLOEXEC | MFD_ALLOW_SEALING))
+board::board() : fd_(rdma::make_sealed("coop-net-board", board_bytes))
 {
-	void *at = nullptr;
-	if (fd_ && ::ftruncate(fd_.get(), board_bytes) == 0 &&
-	    ::fcntl(fd_.get(), F_ADD_SEALS, seals) == 0)
-		at = map_board(fd_.get(), PROT_READ | PROT_WRITE);
+	void *at = fd_ ? rdma::map_sealed(fd_.get(), board_bytes) : nullptr;
 	if (!at)
 		throw std::system_error(errno, std::generic_category(), "ntrdma: board");
 	at_ = static_cast<std::atomic<std::uint64_t> *>(at);
@@ -74,14 +61,7 @@ void board::end(loan &l)
 
 std::unique_ptr<board_view> board_view::map(int fd)
 {
-	struct stat st;
-	const int has = ::fcntl(fd, F_GET_SEALS);
-	if (has < 0 || (has & seals) != seals || ::fstat(fd, &st) ||
-	    st.st_size != static_cast<off_t>(board_bytes)) {
-		errno = EINVAL;
-		return nullptr;
-	}
-	void *at = map_board(fd, PROT_READ);
+	void *at = rdma::map_sealed(fd, board_bytes, PROT_READ);
 	if (!at)
 		return nullptr;
 	return std::unique_ptr<board_view>(

@@ -5,10 +5,9 @@
 #include <cerrno>
 #include <system_error>
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
+
+#include "userland/ntrdma/window/sealed.hpp"
 
 namespace coop::ntrdma
 {
@@ -17,16 +16,13 @@ namespace
 {
 
 constexpr std::size_t both = 2 * std::size_t{frame_stream_bytes};
-constexpr int fixed = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 } // namespace
 
 std::unique_ptr<frame_streams> frame_streams::create(unique_fd *fd)
 {
-	*fd = unique_fd{memfd_create("coop-ether", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
-	if (!*fd || ftruncate(fd->get(), both) || fcntl(fd->get(), F_ADD_SEALS, fixed))
-		throw std::system_error{errno, std::generic_category(), "memory for frames"};
-	auto made = map(fd->get());
+	*fd = make_sealed("coop-ether", both);
+	auto made = *fd ? map(fd->get()) : nullptr;
 	if (!made)
 		throw std::system_error{errno, std::generic_category(), "memory for frames"};
 	return made;
@@ -34,17 +30,8 @@ std::unique_ptr<frame_streams> frame_streams::create(unique_fd *fd)
 
 std::unique_ptr<frame_streams> frame_streams::map(int fd)
 {
-	struct stat st;
-	int has = fcntl(fd, F_GET_SEALS);
-	if (has < 0 || (has & fixed) != fixed || fstat(fd, &st) ||
-	    st.st_size != static_cast<off_t>(both)) {
-		errno = EINVAL;
-		return nullptr;
-	}
-	void *at = mmap(nullptr, both, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (at == MAP_FAILED)
-		return nullptr;
-	return std::unique_ptr<frame_streams>{new frame_streams{static_cast<std::uint8_t *>(at)}};
+	auto *at = static_cast<std::uint8_t *>(map_sealed(fd, both));
+	return std::unique_ptr<frame_streams>{at ? new frame_streams{at} : nullptr};
 }
 
 frame_streams::~frame_streams()

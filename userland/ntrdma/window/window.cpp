@@ -7,14 +7,13 @@
 #include <chrono>
 #include <system_error>
 
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "userland/ntrdma/core/types.hpp"
+#include "userland/ntrdma/window/sealed.hpp"
 
 namespace coop::ntrdma
 {
@@ -23,16 +22,13 @@ namespace
 {
 
 constexpr std::size_t window_bytes = 2 * sizeof(half);
-constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 } // namespace
 
 std::unique_ptr<window> window::create(unique_fd *fd)
 {
-	*fd = unique_fd{memfd_create("coop-ntrdma", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
-	if (!*fd || ftruncate(fd->get(), window_bytes) || fcntl(fd->get(), F_ADD_SEALS, seals))
-		throw std::system_error{errno, std::generic_category(), "ntrdma: window"};
-	auto made = map(fd->get());
+	*fd = make_sealed("coop-ntrdma", window_bytes);
+	auto made = *fd ? map(fd->get()) : nullptr;
 	if (!made)
 		throw std::system_error{errno, std::generic_category(), "ntrdma: window"};
 	return made;
@@ -40,19 +36,8 @@ std::unique_ptr<window> window::create(unique_fd *fd)
 
 std::unique_ptr<window> window::map(int fd)
 {
-	struct stat st;
-	int has = fcntl(fd, F_GET_SEALS);
-	if (has < 0 || (has & seals) != seals || fstat(fd, &st) ||
-	    st.st_size != static_cast<off_t>(window_bytes)) {
-		errno = EINVAL;
-		return nullptr;
-	}
-	void *at = mmap(nullptr, window_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (at == MAP_FAILED)
-		return nullptr;
-	// A child of fork has no part in a link.
-	madvise(at, window_bytes, MADV_DONTFORK);
-	return std::unique_ptr<window>{new window{static_cast<half *>(at)}};
+	void *at = map_sealed(fd, window_bytes);
+	return std::unique_ptr<window>{at ? new window{static_cast<half *>(at)} : nullptr};
 }
 
 window::~window()
