@@ -2,7 +2,6 @@
 // message.cpp - see message.hpp.
 #include "userland/ntrdma/cm/message.hpp"
 
-#include <cerrno>
 #include <cstring>
 
 #include <netinet/in.h>
@@ -54,24 +53,13 @@ int say(int socket, const message &m)
 	to.put(m.rnr_retry).put(m.private_length).raw(m.data, private_most);
 	put_address(to, m.from);
 	put_address(to, m.to);
-	ssize_t n = send(socket, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-	if (n < 0)
-		return -errno;
-	return n == static_cast<ssize_t>(text.size()) ? 0 : -ENOBUFS;
+	return send_text(socket, text);
 }
 
 int hear(int socket, message_text &text, message &m)
 {
-	ssize_t n = recv(socket, text.bytes.data() + text.filled, text.bytes.size() - text.filled,
-			 MSG_DONTWAIT);
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return 0;
-	if (n <= 0)
-		return -1;
-	text.filled += static_cast<std::size_t>(n);
-	if (text.filled < text.bytes.size())
-		return 0;
-	text.filled = 0;
+	if (const int r = take_text(socket, text.bytes, text.filled); r <= 0)
+		return r;
 	reader from{text.bytes.data()};
 	bool fits = from.get<std::uint32_t>() == magic;
 	fits &= from.get<std::uint16_t>() == version;

@@ -20,6 +20,8 @@
 
 #include <sys/socket.h>
 
+#include "userland/ntrdma/stream/sockets.hpp"
+
 namespace coop::ntrdma::cm
 {
 
@@ -38,10 +40,7 @@ struct message {
 };
 
 /// The part of a message that has come.
-struct message_text {
-	std::array<std::uint8_t, message_bytes> bytes{};
-	std::size_t filled = 0;
-};
+using message_text = arriving_text<message_bytes>;
 
 /// A connection carries few of them, so there is room. 0 or -errno: the peer hung up, mostly.
 int say(int socket, const message &);

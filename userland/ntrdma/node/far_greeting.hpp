@@ -38,10 +38,7 @@ struct far_greeting {
 constexpr std::size_t far_greeting_bytes = 56;
 
 /// The part of a greeting that has come.
-struct far_text {
-	std::array<std::uint8_t, far_greeting_bytes> bytes{};
-	std::size_t filled = 0;
-};
+using far_text = arriving_text<far_greeting_bytes>;
 
 /// Only at the begin of a connection, where there is room for it. False: it is lost.
 bool send_greeting(int socket, const far_greeting &);

@@ -140,4 +140,26 @@ int accept_tcp(int listener, unique_fd &out, ip_address &from)
 	return 0;
 }
 
+int take_text(int socket, std::span<std::uint8_t> bytes, std::size_t &filled)
+{
+	const ssize_t n = recv(socket, bytes.data() + filled, bytes.size() - filled, MSG_DONTWAIT);
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return 0;
+	if (n <= 0)
+		return -1;
+	filled += static_cast<std::size_t>(n);
+	if (filled < bytes.size())
+		return 0;
+	filled = 0;
+	return 1;
+}
+
+int send_text(int socket, std::span<const std::uint8_t> bytes)
+{
+	const ssize_t n = send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+	if (n < 0)
+		return -errno;
+	return n == static_cast<ssize_t>(bytes.size()) ? 0 : -ENOBUFS;
+}
+
 } // namespace coop::ntrdma
