@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 // text.cpp - names of numbers, and the helpers of libibverbs that need no device.
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -31,6 +33,14 @@ constexpr rate rates[] = {
 	{IBV_RATE_50_GBPS, 20, 53125},   {IBV_RATE_100_GBPS, 40, 103125},
 	{IBV_RATE_200_GBPS, 80, 206250}, {IBV_RATE_400_GBPS, 160, 425000},
 };
+
+/// The rate in which that member has this value; null if there is none.
+template <typename T> const rate *find(T rate::*member, T value)
+{
+	const auto it = std::find_if(std::begin(rates), std::end(rates),
+				     [=](const rate &r) { return r.*member == value; });
+	return it == std::end(rates) ? nullptr : it;
+}
 
 } // namespace
 
@@ -113,34 +123,26 @@ COOP_VERB const char *ibv_port_state_str(ibv_port_state s)
 
 COOP_VERB int ibv_rate_to_mult(ibv_rate code)
 {
-	for (const rate &r : rates)
-		if (r.code == code)
-			return r.mult;
-	return -1;
+	const rate *r = find(&rate::code, code);
+	return r ? r->mult : -1;
 }
 
 COOP_VERB ibv_rate mult_to_ibv_rate(int mult)
 {
-	for (const rate &r : rates)
-		if (r.mult == mult)
-			return r.code;
-	return IBV_RATE_MAX;
+	const rate *r = find(&rate::mult, mult);
+	return r ? r->code : IBV_RATE_MAX;
 }
 
 COOP_VERB int ibv_rate_to_mbps(ibv_rate code)
 {
-	for (const rate &r : rates)
-		if (r.code == code)
-			return r.mbps;
-	return -1;
+	const rate *r = find(&rate::code, code);
+	return r ? r->mbps : -1;
 }
 
 COOP_VERB ibv_rate mbps_to_ibv_rate(int mbps)
 {
-	for (const rate &r : rates)
-		if (r.mbps == mbps)
-			return r.code;
-	return IBV_RATE_MAX;
+	const rate *r = find(&rate::mbps, mbps);
+	return r ? r->code : IBV_RATE_MAX;
 }
 
 /// Nothing is pinned and no page is shared with a device, so a child's copies do no harm. The
