@@ -17,14 +17,14 @@ namespace
 
 constexpr const char *exit_text = "Exit status: 0 done; 1 failed; 2 wrong usage.";
 constexpr const char *measure_text =
-	"ADDR is IP, IP@tcp:12345:PORTAL:TMID, or (fabric) inet:tcp:IP@PORT or\n"
+	"ADDR is IP, IP@tcp:12345:PORTAL:TMID, or (fabric, ntrdma) inet:tcp:IP@PORT or\n"
 	"inet6:tcp:IPv6@PORT, as printed by the server.\n"
 	"Without ADDR the command starts a server on this machine.\n"
 	"Exit status: 0 done; 1 failed; 2 wrong usage.";
 constexpr const char *serve_text =
-	"ADDR is IP, for portal 31 and TMID 0 there; IP@tcp:12345:PORTAL:TMID; or (fabric)\n"
-	"inet:tcp:IP@PORT, inet6:tcp:IPv6@PORT. `*` for TMID or PORT selects a free one; the\n"
-	"server prints the command for its clients.\n"
+	"ADDR is IP, for portal 31 and TMID 0 there; IP@tcp:12345:PORTAL:TMID; or (fabric,\n"
+	"ntrdma) inet:tcp:IP@PORT, inet6:tcp:IPv6@PORT. `*` for TMID or PORT selects a free\n"
+	"one; the server prints the command for its clients.\n"
 	"Exit status: 0 done; 1 failed; 2 wrong usage.";
 
 constexpr double seconds_most = 3600;

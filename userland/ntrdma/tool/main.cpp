@@ -112,7 +112,7 @@ int main(int argc, char **argv)
 	while (own < argc && std::strcmp(argv[own], "--"))
 		own++;
 	std::vector<std::string> words{argv + std::min(own + 1, argc), argv + argc};
-	CLI::App app{"RDMA in software for verbs programs, between processes of this machine",
+	CLI::App app{"RDMA in software for verbs programs, and Ethernet over its rings",
 		     "coop-verbs"};
 	app.set_version_flag("-V,--version", "coop-verbs " COOP_VERSION);
 	app.require_subcommand(1);
