@@ -7,6 +7,7 @@ this machine, as they are packaged. A program that is not installed is skipped. 
 import json
 import os
 import random
+import re
 import shlex
 import shutil
 import signal
@@ -364,6 +365,22 @@ def test_info_shows_links_and_rings():
                 out = subprocess.run([TOOL, "info"], capture_output=True, text=True, check=True, timeout=DEADLINE).stdout
                 return out if f"process {client.pid} (ibv_rc_pingpong)" in out else None
             assert str(mine["number"]) in wait_for(table, "the client answers")
+
+
+def test_info_shows_datagrams():
+    """Of each queue pair what it has: a pair of datagrams has no peer, link or send ring."""
+    words = "ibv_ud_pingpong", "-n", "100000000", "-p", str(PORT)
+    with started(*words) as server:
+        wait_for(lambda: server.poll() is not None or listens(PORT), "the server listens")
+        with started(*words, "127.0.0.1") as client:
+            mine = wait_for(lambda: next((q for q in queue_pairs(client.pid) if q["served"] > 20), None),
+                            "datagrams flow")
+            assert (mine["type"], mine["state"], mine["backend"], mine["dropped"]) == ("UD", "RTS", "udp", 0)
+            assert mine["sent"] >= mine["served"] and mine["receive"]["post"] > mine["receive"]["cons"] > 0
+            assert "peer" not in mine and "link" not in mine
+            row = re.compile(rf"{mine['number']} UD +RTS +- +- +- +udp +- +- +\d+ +\d+ +\d+ +- +0 +-\n")
+            wait_for(lambda: row.search(subprocess.run([TOOL, "info"], capture_output=True, text=True, check=True,
+                                                       timeout=DEADLINE).stdout), "the row of the client")
 
 
 @pytest.mark.parametrize("arguments", [("-n", "2000"), ("-n", "200", "-e"), ("-n", "50", "-s", "1000000", "-c"),

@@ -45,14 +45,32 @@ std::string address_of(const member &m)
 	return text;
 }
 
+std::string describe_datagrams(const member &m)
+{
+	char text[512];
+	const datagram_figures &d = *m.datagrams;
+	std::snprintf(text, sizeof(text),
+		      "{\"number\":%u,\"type\":\"UD\",\"state\":\"%s\",\"backend\":\"udp\","
+		      "\"receive\":{\"post\":%u,\"cons\":%u},\"sent\":%llu,\"served\":%llu,"
+		      "\"dropped\":%llu}",
+		      m.pair->options().number, text_of(d.state), d.posted, d.taken,
+		      static_cast<unsigned long long>(d.sent),
+		      static_cast<unsigned long long>(d.received),
+		      static_cast<unsigned long long>(d.dropped));
+	return text;
+}
+
 std::string describe(const member &m)
 {
+	if (m.datagrams)
+		return describe_datagrams(m);
 	char text[1024];
 	const queue_pair &p = *m.pair;
 	auto r = p.rings();
 	const pair_counts &c = p.counts();
 	std::snprintf(text, sizeof(text),
-		      "{\"number\":%u,\"state\":\"%s\",\"peer\":%u,\"peer_pid\":%d,\"link\":\"%s\","
+		      "{\"number\":%u,\"type\":\"RC\",\"state\":\"%s\",\"peer\":%u,\"peer_pid\":%d,"
+		      "\"link\":\"%s\","
 		      "\"backend\":\"%s\",\"address\":\"%s\",\"pulls\":%s,\"send\":{\"post\":%u,"
 		      "\"prod\":%u,\"cons\":%u,\"cmpl\":%u},"
 		      "\"receive\":{\"post\":%u,\"cons\":%u},\"credits\":%d,\"sent\":%llu,"

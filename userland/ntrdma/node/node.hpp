@@ -53,6 +53,14 @@ const char *text_of(pair_state);
 
 constexpr int news_of_link = -1; // in the set, instead of a descriptor: a link by TCP stirs
 
+/// A queue pair of datagrams, for `coop-verbs info`. Its owner keeps it up to date.
+struct datagram_figures {
+	pair_state state = pair_state::reset;
+	std::uint32_t posted = 0, taken = 0; // receives, all told
+	std::uint64_t sent = 0, received = 0;
+	std::uint64_t dropped = 0; // those that found no receive
+};
+
 /// A queue pair and its link.
 struct member {
 	std::unique_ptr<queue_pair> pair;
@@ -74,6 +82,8 @@ struct member {
 	std::uint64_t probe = 0;
 	std::uint32_t named = 0; // peer for which the link was begun
 	std::uint64_t taken = 0; // pair->taken() when the thread looked last
+	// Of a UD queue pair, of which `pair` is but the number and the link stays down.
+	const datagram_figures *datagrams = nullptr;
 };
 
 class drive;

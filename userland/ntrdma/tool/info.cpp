@@ -77,6 +77,27 @@ template <typename F> void add_ethernet(const nlohmann::json &p, F add)
 	    e["errors"].value("refused", 0ull), e["errors"].value("down", 0ull));
 }
 
+/// The same. What a queue pair of its type has not is "-".
+template <typename F> void add_pair(const nlohmann::json &q, F add)
+{
+	bool datagrams = q.value("type", "") == "UD";
+	unsigned receives = q["receive"].value("post", 0u) - q["receive"].value("cons", 0u);
+	if (datagrams)
+		return add("  %8u %-4s %-5s %8s %7s %-8s %-6s %-6s %9s %9u %10llu %10llu %6s %7llu "
+			   "%6s\n",
+			   q.value("number", 0u), "UD", q.value("state", "").c_str(), "-", "-", "-",
+			   q.value("backend", "").c_str(), "-", "-", receives,
+			   q.value("sent", 0ull), q.value("served", 0ull), "-",
+			   q.value("dropped", 0ull), "-");
+	add("  %8u %-4s %-5s %8u %7d %-8s %-6s %-6s %9u %9u %10llu %10llu %6llu %7s %6llu\n",
+	    q.value("number", 0u), "RC", q.value("state", "").c_str(), q.value("peer", 0u),
+	    q.value("peer_pid", 0), q.value("link", "").c_str(), q.value("backend", "").c_str(),
+	    q.value("pulls", false) ? "pulled" : "copied",
+	    q["send"].value("post", 0u) - q["send"].value("cons", 0u), receives,
+	    q.value("sent", 0ull), q.value("served", 0ull), q.value("waits", 0ull), "-",
+	    q.value("errors", 0ull));
+}
+
 } // namespace
 
 std::vector<nlohmann::json> ask_all(std::vector<unsigned> *silent)
@@ -109,19 +130,11 @@ std::string table_of(const std::vector<nlohmann::json> &all)
 		    p.value("program", "").c_str(), p["pairs"].size(), p.value("regions", 0u));
 		if (p["pairs"].empty())
 			continue;
-		add("  %8s %-5s %8s %7s %-8s %-6s %-6s %9s %9s %10s %10s %6s %6s\n", "QP", "state",
-		    "peer", "process", "link", "by", "large", "send ring", "receives", "sent",
-		    "served", "waits", "errors");
+		add("  %8s %-4s %-5s %8s %7s %-8s %-6s %-6s %9s %9s %10s %10s %6s %7s %6s\n", "QP",
+		    "type", "state", "peer", "process", "link", "by", "large", "send ring",
+		    "receives", "sent", "served", "waits", "dropped", "errors");
 		for (const auto &q : p["pairs"])
-			add("  %8u %-5s %8u %7d %-8s %-6s %-6s %9u %9u %10llu %10llu %6llu %6llu\n",
-			    q.value("number", 0u), q.value("state", "").c_str(),
-			    q.value("peer", 0u), q.value("peer_pid", 0),
-			    q.value("link", "").c_str(), q.value("backend", "").c_str(),
-			    q.value("pulls", false) ? "pulled" : "copied",
-			    q["send"].value("post", 0u) - q["send"].value("cons", 0u),
-			    q["receive"].value("post", 0u) - q["receive"].value("cons", 0u),
-			    q.value("sent", 0ull), q.value("served", 0ull), q.value("waits", 0ull),
-			    q.value("errors", 0ull));
+			add_pair(q, add);
 	}
 	return out;
 }

@@ -150,6 +150,16 @@ datagrams::~datagrams()
 	thread_.join();
 }
 
+void datagram_pair::enter(ibv_qp_state s)
+{
+	state = of->qp.state = s;
+	figures.state = s == IBV_QPS_RESET  ? pair_state::reset
+			: s == IBV_QPS_INIT ? pair_state::init
+			: s == IBV_QPS_RTR  ? pair_state::ready
+			: s == IBV_QPS_RTS  ? pair_state::sends
+					    : pair_state::error;
+}
+
 void datagrams::add(datagram_pair &p)
 {
 	pairs_[p.of->qp.qp_num] = &p;
@@ -259,6 +269,7 @@ int datagrams::send(datagram_pair &p, const ibv_send_wr &wr)
 			return sendto(s.socket.get(), bytes, length, MSG_NOSIGNAL,
 				      reinterpret_cast<sockaddr *>(&to), size);
 		};
+		p.figures.sent++;
 		if (s.socket && go() < 0 && errno == EAGAIN) {
 			pollfd room{s.socket.get(), POLLOUT, 0};
 			poll(&room, 1, 5);
@@ -285,7 +296,7 @@ void datagrams::complete(datagram_pair &p, const ibv_wc &wc, bool received, bool
 
 void datagrams::fail(datagram_pair &p)
 {
-	p.state = p.of->qp.state = IBV_QPS_ERR;
+	p.enter(IBV_QPS_ERR);
 	for (const recv_request &r : p.receives) {
 		ibv_wc wc{};
 		wc.wr_id = r.id;
@@ -293,6 +304,7 @@ void datagrams::fail(datagram_pair &p)
 		wc.opcode = IBV_WC_RECV;
 		complete(p, wc, true, true);
 	}
+	p.figures.taken = p.figures.posted;
 	p.receives.clear();
 }
 
@@ -304,9 +316,10 @@ int datagrams::set_state(datagram_pair &p, ibv_qp_state s)
 	}
 	if (s == IBV_QPS_RESET) {
 		p.receives.clear();
+		p.figures.taken = p.figures.posted;
 		forget_datagrams(p);
 	}
-	p.state = p.of->qp.state = s;
+	p.enter(s);
 	return 0;
 }
 
@@ -362,17 +375,18 @@ bool datagrams::take(const source &s, const sockaddr_in6 &from, std::uint8_t *by
 	crc = ud::crc32(crc, bytes + head, length - head - ud::icrc_bytes);
 	if (crc != ud::get_icrc(bytes + length - ud::icrc_bytes))
 		return false;
+	shared_receives *shared = p.of->qp.srq ? of(p.of->qp.srq)->core.get() : nullptr;
+	if (shared ? shared->empty() : p.receives.empty()) {
+		p.figures.dropped++;
+		return false;
+	}
 	recv_request r;
-	if (p.of->qp.srq) {
-		shared_receives &shared = *of(p.of->qp.srq)->core;
-		if (shared.empty())
-			return false;
-		shared.take(r);
+	if (shared) {
+		shared->take(r);
 	} else {
-		if (p.receives.empty())
-			return false;
 		r = p.receives.front();
 		p.receives.pop_front();
+		p.figures.taken++;
 	}
 	std::size_t payload = length - head - h->pad - ud::icrc_bytes;
 	std::uint8_t grh[grh_bytes];
@@ -409,6 +423,7 @@ bool datagrams::take(const source &s, const sockaddr_in6 &from, std::uint8_t *by
 	if (f.src != sources_[0].ip)
 		wc.wc_flags |= IBV_WC_GRH;
 	taken_++;
+	p.figures.received++;
 	complete(p, wc, true, wc.status != IBV_WC_SUCCESS || !h->has_imm);
 	if (wc.status != IBV_WC_SUCCESS)
 		fail(p);
@@ -471,6 +486,7 @@ int post_datagram_recv(datagram_pair &p, const recv_request &r)
 	if (p.receives.size() + p.unpolled_receives >= std::max(p.of->made.cap.max_recv_wr, 1u))
 		return ENOMEM;
 	p.receives.push_back(r);
+	p.figures.posted++;
 	if (p.state == IBV_QPS_ERR)
 		return find_datagrams(of(p.of->qp.context)->device)->set_state(p, IBV_QPS_ERR);
 	return 0;

@@ -37,6 +37,8 @@ struct datagram_pair {
 	std::uint32_t qkey = 0, psn = 0;
 	std::deque<recv_request> receives;
 	std::uint32_t unpolled_sends = 0, unpolled_receives = 0;
+	datagram_figures figures;
+	void enter(ibv_qp_state);
 };
 
 struct address_handle {

@@ -147,6 +147,7 @@ int begin_datagrams(verbs::pair *p)
 		std::fprintf(stderr, "coop-verbs: %s\n", e.what());
 		return e.code().value();
 	}
+	p->core->datagrams = &p->ud->figures;
 	of(p->qp.send_cq)->datagram_users++;
 	of(p->qp.recv_cq)->datagram_users++;
 	return 0;
