@@ -163,6 +163,28 @@ TEST(checks, a_receive_with_a_wrong_key_is_the_receivers_fault)
 	EXPECT_EQ(l.a.poll(l.a.sends).at(0).result, status::remote_operation);
 }
 
+// As the specification says: the queue pairs of a shared receive queue may be of other domains.
+TEST(checks, keys_of_shared_receives_are_of_the_domain_of_their_queue)
+{
+	constexpr std::uint32_t domain = 9; // sides have 7
+	for (bool of_queue : {true, false}) {
+		notes seen;
+		shared_receives shared{seen, domain, 4};
+		joined l{true, depth(16), &shared};
+		recv_request r{};
+		r.segments = 1;
+		r.at[0] = l.b.at(0, 100);
+		if (of_queue)
+			r.at[0].lkey = *l.b.regions.add(l.b.memory.data(), l.b.memory.size(),
+							l.b.base(), domain, local_write);
+		ASSERT_EQ(shared.post(r), 0);
+		l.a.send(l.a.request(operation::send, l.a.at(0, 10)));
+		l.settle();
+		EXPECT_EQ(l.b.poll(l.b.recvs).at(0).result,
+			  of_queue ? status::success : status::local_protection);
+	}
+}
+
 TEST(checks, what_was_posted_before_an_own_fault_completes_first)
 {
 	joined l;

@@ -118,12 +118,14 @@ status queue_pair::target(places &out, std::uint32_t *count, bool *mine_is_wrong
 		if (room < w.length)
 			return status::remote_invalid;
 		std::uint64_t left = w.length;
+		std::uint32_t domain =
+			options_.shared ? options_.shared->domain() : options_.domain;
 		for (std::uint32_t i = 0; i < current_.into.segments && left; i++) {
 			const segment &s = current_.into.at[i];
 			std::uint64_t n = std::min<std::uint64_t>(s.length, left);
 			if (!n)
 				continue;
-			auto at = regions_.check(s.lkey, options_.domain, s.addr, n, local_write);
+			auto at = regions_.check(s.lkey, domain, s.addr, n, local_write);
 			if (!at)
 				return status::remote_operation;
 			out[(*count)++] = *at;

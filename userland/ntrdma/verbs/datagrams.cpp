@@ -396,12 +396,12 @@ bool datagrams::take(const source &s, const sockaddr_in6 &from, std::uint8_t *by
 	wc.opcode = IBV_WC_RECV;
 	wc.byte_len = static_cast<std::uint32_t>(grh_bytes + payload);
 	std::size_t done = 0, all = grh_bytes + payload;
+	std::uint32_t domain = shared ? shared->domain() : p.of->core->pair->options().domain;
 	for (std::uint32_t i = 0; i < r.segments && done < all; i++) {
 		std::size_t n = std::min<std::size_t>(r.at[i].length, all - done);
 		if (!n)
 			continue;
-		auto at = node_.regions().check(r.at[i].lkey, p.of->core->pair->options().domain,
-						r.at[i].addr, n, local_write);
+		auto at = node_.regions().check(r.at[i].lkey, domain, r.at[i].addr, n, local_write);
 		if (!at) {
 			wc.status = IBV_WC_LOC_PROT_ERR;
 			break;
