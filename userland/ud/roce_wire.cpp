@@ -9,8 +9,7 @@ namespace coop::ud
 namespace
 {
 
-constexpr std::uint8_t solicited = 0x80; // messages request an event, data do not
-constexpr std::uint8_t migrated = 0x40;  // no alternate path is in use
+constexpr std::uint8_t migrated = 0x40; // no alternate path is in use
 constexpr std::uint8_t version_mask = 0x0f;
 constexpr std::uint16_t default_partition = 0xffff;
 constexpr std::uint16_t partition_mask = 0x7fff; // without the membership bit
@@ -20,6 +19,7 @@ constexpr std::uint16_t partition_mask = 0x7fff; // without the membership bit
 void encode_head(std::uint8_t *out, const datagram_head &h)
 {
 	out[0] = h.has_imm ? opcode_ud_send_imm : opcode_ud_send;
+	// Messages of coopfs request an event, data do not.
 	out[1] = static_cast<std::uint8_t>((h.has_imm ? 0 : solicited) | migrated | h.pad << 4);
 	out[2] = default_partition >> 8;
 	out[3] = default_partition & 0xff;

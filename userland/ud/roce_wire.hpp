@@ -24,6 +24,7 @@ constexpr std::size_t deth_bytes = 8;
 constexpr std::size_t head_plain = bth_bytes + deth_bytes;
 constexpr std::size_t head_imm = head_plain + 4;
 constexpr std::uint32_t qpn_mask = 0xffffff;
+constexpr std::uint8_t solicited = 0x80; // in byte 1: the sender asks for an event
 
 struct datagram_head {
 	std::uint32_t dest_qp, src_qp;

@@ -251,6 +251,9 @@ int datagrams::send(datagram_pair &p, const ibv_send_wr &wr)
 		h.has_imm = has_imm;
 		h.pad = ud::pad_bytes(payload);
 		ud::encode_head(bytes, h);
+		bytes[1] = static_cast<std::uint8_t>(bytes[1] & ~ud::solicited);
+		if (wr.send_flags & IBV_SEND_SOLICITED)
+			bytes[1] |= ud::solicited;
 		std::size_t length = ud::datagram_bytes(payload, has_imm);
 		std::memset(bytes + head + payload, 0, h.pad);
 		ud::flow f{};
@@ -424,7 +427,7 @@ bool datagrams::take(const source &s, const sockaddr_in6 &from, std::uint8_t *by
 		wc.wc_flags |= IBV_WC_GRH;
 	taken_++;
 	p.figures.received++;
-	complete(p, wc, true, wc.status != IBV_WC_SUCCESS || !h->has_imm);
+	complete(p, wc, true, wc.status != IBV_WC_SUCCESS || bytes[1] & ud::solicited);
 	if (wc.status != IBV_WC_SUCCESS)
 		fail(p);
 	return true;

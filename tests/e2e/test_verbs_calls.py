@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: MIT
+"""coop-verbs: calls of libibverbs that no program of the distribution makes, by their binary interface; and the
+messaging library's transport fabric over libfabric's verbs, which otherwise needs a device."""
+import os
+import signal
+
+import pytest
+
+from cluster import program
+from test_verbs import DEADLINE, TOOL, started
+
+pytestmark = pytest.mark.skipif(not os.access(TOOL, os.X_OK), reason=f"needs {TOOL}: build it first")
+
+# Posting and polling are pointers in the context, by these numbers.
+CALLS = """
+import ctypes, errno, select, struct, time
+v = ctypes.CDLL("libibverbs.so.1", use_errno=True)
+for name in ("ibv_get_device_list", "ibv_open_device", "ibv_alloc_pd", "ibv_create_cq", "ibv_create_qp", "ibv_reg_mr",
+             "ibv_create_comp_channel", "ibv_create_ah"):
+    getattr(v, name).restype = ctypes.c_void_p
+POLL, NOTIFY, SEND, RECEIVE = 11, 12, 25, 26
+def pointer(at):
+    return ctypes.c_void_p.from_address(at).value
+def number(at):
+    return ctypes.c_uint32.from_address(at).value
+def call(which, *arguments):
+    f = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_int if isinstance(a, int) else ctypes.c_void_p for a in arguments])
+    return f(pointer(context.value + 8 + 8 * which))(*arguments)
+context = ctypes.c_void_p(v.ibv_open_device(ctypes.c_void_p(pointer(v.ibv_get_device_list(None)))))
+domain = ctypes.c_void_p(v.ibv_alloc_pd(context))
+channel = ctypes.c_void_p(v.ibv_create_comp_channel(context))
+channel_fd = ctypes.c_int.from_address(channel.value + 8).value
+queue = ctypes.c_void_p(v.ibv_create_cq(context, 64, None, channel, 0))
+def queue_pair(kind, shared=None):
+    wish = bytearray(struct.pack("=4Q5I2i", 0, queue.value, queue.value, shared or 0, 8, 8, 1, 1, 0, kind, 1)) + bytes(4)
+    return ctypes.c_void_p(v.ibv_create_qp(domain, (ctypes.c_char * len(wish)).from_buffer(wish)))
+def modify(pair, mask, **values):
+    places = {"qp_state": 0, "qkey": 16, "sq_psn": 24, "port_num": 129}
+    a = bytearray(144)
+    for name, value in values.items():
+        a[places[name]] = value
+    return v.ibv_modify_qp(pair, (ctypes.c_char * 144).from_buffer(a), mask)
+memory = ctypes.create_string_buffer(4096)
+region = ctypes.c_void_p(v.ibv_reg_mr(domain, memory, ctypes.c_size_t(4096), 1))
+def segment(offset, length):
+    return ctypes.create_string_buffer(
+        struct.pack("=QII", ctypes.addressof(memory) + offset, length, number(region.value + 36)))
+def post(pair, which, wr, offset, length):
+    list_ = segment(offset, length)
+    request = bytearray(wr)
+    request[16:24] = struct.pack("=Q", ctypes.addressof(list_))
+    request[24:28] = struct.pack("=i", 1)
+    bad = ctypes.c_void_p()
+    return call(which, pair, ctypes.cast((ctypes.c_char * len(request)).from_buffer(request), ctypes.c_void_p),
+                ctypes.cast(ctypes.byref(bad), ctypes.c_void_p))
+def completion():
+    \"\"\"The status and the opcode of the next one.\"\"\"
+    wc = ctypes.create_string_buffer(48)
+    while not (n := call(POLL, queue, 1, ctypes.cast(wc, ctypes.c_void_p))):
+        time.sleep(0.001)
+    assert n == 1
+    return struct.unpack_from("=II", wc.raw, 8)
+def told():
+    return bool(select.select([channel_fd], [], [], 0)[0])
+"""
+
+
+def said(text):
+    with started("python3", "-c", CALLS + text) as child:
+        out, _ = child.communicate(timeout=DEADLINE)
+    assert child.returncode == 0, out
+    return out
+
+
+SOLICITED = """
+pair = queue_pair(4)
+assert not modify(pair, 1 | 16 | 32 | 64, qp_state=1, port_num=1, qkey=5)
+assert not modify(pair, 1, qp_state=2) and not modify(pair, 1 | 1 << 16, qp_state=3)
+there = bytearray(32)
+there[24], there[30] = 1, 1
+ah = v.ibv_create_ah(domain, (ctypes.c_char * 32).from_buffer(there))
+def send(opcode, flags):
+    assert not post(pair, RECEIVE, bytes(32), 0, 200)
+    wr = bytearray(128)
+    wr[28:40] = struct.pack("=iII", opcode, flags, 7)
+    wr[40:56] = struct.pack("=QII", ah, number(pair.value + 52), 5)
+    assert not post(pair, SEND, wr, 1000, 64)
+    return sorted(completion() for _ in range(2))
+assert not call(NOTIFY, queue, 1)
+for opcode, flags in ((2, 0), (3, 0), (3, 4)):
+    got = send(opcode, flags)
+    assert got == [(0, 0), (0, 128)], got
+    print(opcode, flags, told())
+"""
+
+
+def test_a_waiter_for_solicited_datagrams_is_told_of_these_alone():
+    """SEND (2), and SEND with immediate data (3) without and with IBV_SEND_SOLICITED (4)."""
+    assert said(SOLICITED) == "2 0 False\n3 0 False\n3 4 True\n"
+
+
+COOPNET = program("coopnet")
+HOST = f"127.{1 + os.getpid() // 254 % 250}.{1 + os.getpid() % 254}.9"
+
+
+@pytest.mark.skipif(not os.access(COOPNET, os.X_OK), reason=f"needs {COOPNET}: build it first")
+@pytest.mark.parametrize("what", [("ping", "-s", "8,100k", "-n", "100"), ("bulk", "-s", "1m", "-n", "50")],
+                         ids=["ping", "bulk"])
+def test_coopnet_by_libfabric(what):
+    how = ("-t", "fabric", "-o", "provider=verbs")
+    with started(COOPNET, "serve", *how, HOST) as server:
+        line = server.stdout.readline()
+        assert line.startswith("serving at"), line + server.stdout.read()
+        with started(COOPNET, what[0], *how, *what[1:], "--timeout", str(DEADLINE), HOST) as client:
+            out, _ = client.communicate(timeout=2 * DEADLINE)
+        assert client.returncode == 0, out
+        server.send_signal(signal.SIGINT)
+        out, _ = server.communicate(timeout=DEADLINE)
+    assert server.returncode == 0 and " 0 failed" in out.splitlines()[-1], out
