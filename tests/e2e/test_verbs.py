@@ -55,7 +55,8 @@ class started:
 def listens(port):
     wanted = f":{port:04X}"
     with open("/proc/net/unix") as f:
-        if any(f"/cm/{address}/{port}\n" in line for line in f for address in ("*", "127.0.0.1", "::1")):
+        if any(f"/{space}/{address}/{port}\n" in line for line in f for space in ("cm", "cm-udp")
+               for address in ("*", "127.0.0.1", "::1")):
             return True
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with open(table) as f:
@@ -163,6 +164,19 @@ def test_rping():
         assert ended_well(server, served), served
 
 
+@pytest.mark.parametrize("names", [("rdma_server", "rdma_client"), ("rdma_xserver", "rdma_xclient")],
+                         ids=["server", "xserver"])
+def test_end_points(names):
+    """Programs that leave everything to rdma_create_ep(): identifier, queues and the type of the queue pair."""
+    with started(names[0], "-p", str(PORT)) as server:
+        wait_for(lambda: server.poll() is not None or listens(PORT), "the server listens")
+        with started(names[1], "-s", "127.0.0.1", "-p", str(PORT)) as client:
+            out, _ = client.communicate(timeout=DEADLINE)
+        assert client.returncode == 0 and f"{names[1]}: end 0" in out, out
+        served, _ = server.communicate(timeout=DEADLINE)
+        assert server.returncode == 0, served
+
+
 def test_nobody_listens():
     with started("rping", "-c", "-a", "127.0.0.1", "-p", str(PORT), "-C", "1") as client:
         out, _ = client.communicate(timeout=DEADLINE)
@@ -248,8 +262,8 @@ def room(queue_pairs=1):
     return str(min(200, socket_takes // 2 // 8448 // queue_pairs))  # 8448: what the kernel charges for one
 
 
-@pytest.mark.parametrize("arguments", [(), ("-e",), ("-b",), ("-q", "4"), ("-s", "4096")],
-                         ids=["poll", "events", "both-ways", "queue-pairs", "largest"])
+@pytest.mark.parametrize("arguments", [(), ("-e",), ("-b",), ("-q", "4"), ("-s", "4096"), ("-R",)],
+                         ids=["poll", "events", "both-ways", "queue-pairs", "largest", "rdmacm"])
 def test_send_bw_of_datagrams(arguments):
     out, _ = pair("ib_send_bw", "-c", "UD", "-n", room(4 if "-q" in arguments else 1), *arguments)
     assert "#bytes" in out
@@ -450,11 +464,11 @@ wait $server; echo "server: $?"
 """
 
 
-def two_hosts(server, client, backend="auto"):
+def two_hosts(server, client, backend="auto", port=PORT):
     """Runs one in each namespace; returns what they printed."""
     def line(words):
         return "exec " + shlex.join([TOOL, "run", "--", needs(words[0]), *words[1:]]) if words else ""
-    environment = {**os.environ, "COOP_NTRDMA_BACKEND": backend, "PORT": str(PORT), "SERVER": line(server),
+    environment = {**os.environ, "COOP_NTRDMA_BACKEND": backend, "PORT": str(port), "SERVER": line(server),
                    "CLIENT": line(client)}
     for _ in range(5):
         done = subprocess.run(["unshare", "--net", "sh", "-c", TWO_HOSTS], env=environment, timeout=2 * DEADLINE,
@@ -491,6 +505,13 @@ def test_perftest_connects_by_address_to_another_host():
     how = ["ib_send_bw", "-R", "-n", "200", "-p", str(PORT)]
     out = two_hosts(how, [*how, "10.77.0.2"])
     assert "client: 0" in out and "server: 0" in out, out
+
+
+def test_udaddy_between_two_hosts():
+    """Datagrams whose peer librdmacm finds. The port of udaddy is always the same: here it has a network of its own."""
+    words = ["udaddy", "-C", "20"]
+    out = two_hosts(words, [*words, "-s", "10.77.0.2"], port=7174)
+    assert "client: 0" in out and "server: 0" in out and out.count("return status 0") == 2, out
 
 
 def test_rping_on_one_host_by_ipv6():

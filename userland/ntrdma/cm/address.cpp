@@ -50,7 +50,7 @@ void copy_address(sockaddr_storage *to, const sockaddr *from)
 	std::memcpy(to, from, length_of(from));
 }
 
-std::string listener_name(const sockaddr *a, bool any)
+std::string listener_name(rdma_port_space ps, const sockaddr *a, bool any)
 {
 	char text[INET6_ADDRSTRLEN] = "*";
 	if (!any && a->sa_family == AF_INET6)
@@ -59,8 +59,8 @@ std::string listener_name(const sockaddr *a, bool any)
 	else if (!any)
 		inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in *>(a)->sin_addr, text,
 			  sizeof(text));
-	return "coop-ntrdma/" + std::to_string(geteuid()) + "/cm/" + text + "/" +
-	       std::to_string(port_of(a));
+	return "coop-ntrdma/" + std::to_string(geteuid()) +
+	       (ps == RDMA_PS_UDP ? "/cm-udp/" : "/cm/") + text + "/" + std::to_string(port_of(a));
 }
 
 bool is_own(const sockaddr *a)
@@ -97,8 +97,7 @@ COOP_CM int rdma_getaddrinfo(const char *node, const char *service, const rdma_a
 		return -1;
 	}
 	int flags = hints ? hints->ai_flags : 0;
-	if (hints && hints->ai_port_space == RDMA_PS_UDP)
-		return fail_with(EOPNOTSUPP);
+	bool datagrams = hints && hints->ai_port_space == RDMA_PS_UDP;
 	addrinfo wish{}, *found = nullptr;
 	wish.ai_family = flags & RAI_FAMILY ? hints->ai_family : AF_UNSPEC;
 	wish.ai_socktype = SOCK_STREAM;
@@ -115,7 +114,7 @@ COOP_CM int rdma_getaddrinfo(const char *node, const char *service, const rdma_a
 		return copy;
 	};
 	r->ai_flags = flags;
-	r->ai_qp_type = IBV_QPT_RC;
+	r->ai_qp_type = datagrams ? IBV_QPT_UD : IBV_QPT_RC;
 	r->ai_port_space = hints && hints->ai_port_space ? hints->ai_port_space : RDMA_PS_TCP;
 	r->ai_family = found ? found->ai_family : hints->ai_family;
 	if (found && (flags & RAI_PASSIVE)) {

@@ -35,7 +35,7 @@ bool is_public(const sockaddr *a)
 }
 
 /// A port that is free for listening at the address, where it is stored. False and errno.
-bool bind_port(sockaddr *a, unique_fd *here, unique_fd *far)
+bool bind_port(rdma_port_space ps, sockaddr *a, unique_fd *here, unique_fd *far)
 {
 	int error = EADDRINUSE;
 	std::uint32_t start = 0;
@@ -45,7 +45,7 @@ bool bind_port(sockaddr *a, unique_fd *here, unique_fd *far)
 		if (!given)
 			set_port(a,
 				 static_cast<std::uint16_t>(first_free + (start + k) % free_ports));
-		unique_fd fd = listen_at(listener_name(a, is_any(a)));
+		unique_fd fd = listen_at(listener_name(ps, a, is_any(a)));
 		if (!fd)
 			continue;
 		int r = is_public(a) ? listen_tcp(ip_of(a), port_of(a), *far) : 0;
@@ -143,6 +143,26 @@ int move_pair(identifier *i, ibv_qp_state to)
 	return rc ? fail_with(rc) : 0;
 }
 
+int address_peer(identifier *i, ibv_ah_attr *a)
+{
+	ibv_port_attr port;
+	if (int rc = ibv_query_port(i->id.verbs, 1, &port))
+		return fail_with(rc);
+	*a = {};
+	a->dlid = port.lid;
+	a->port_num = 1;
+	if (!i->by_tcp)
+		return 0;
+	int index = gid_index(i->id.verbs, i->by_tcp->own);
+	if (index < 0)
+		return fail_with(EADDRNOTAVAIL);
+	a->is_global = 1;
+	a->grh.sgid_index = static_cast<std::uint8_t>(index);
+	a->grh.hop_limit = 64;
+	std::memcpy(&a->grh.dgid, i->by_tcp->to.data(), 16);
+	return 0;
+}
+
 } // namespace coop::ntrdma::cm
 
 COOP_CM int rdma_bind_addr(rdma_cm_id *id, sockaddr *a)
@@ -155,7 +175,7 @@ COOP_CM int rdma_bind_addr(rdma_cm_id *id, sockaddr *a)
 	if (!is_any(a) && !is_own(a))
 		return fail_with(EADDRNOTAVAIL);
 	copy_address(&id->route.addr.src_storage, a);
-	if (!bind_port(&id->route.addr.src_addr, &i->socket, &i->far_listener))
+	if (!bind_port(id->ps, &id->route.addr.src_addr, &i->socket, &i->far_listener))
 		return -1;
 	if (!is_any(a)) {
 		if (!(id->verbs = m.device()))
@@ -230,41 +250,35 @@ COOP_CM int rdma_init_qp_attr(rdma_cm_id *id, ibv_qp_attr *a, int *mask)
 		a->pkey_index = 0;
 		a->qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 				     IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-		*mask = IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS;
+		a->qkey = RDMA_UDP_QKEY;
+		*mask = IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX |
+			(is_unconnected(i) ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS);
 		return 0;
-	case IBV_QPS_RTR: {
-		ibv_port_attr port;
-		if (int rc = ibv_query_port(id->verbs, 1, &port))
-			return fail_with(rc);
-		a->ah_attr = {};
-		a->ah_attr.dlid = port.lid;
-		if (i->by_tcp) {
-			int index = gid_index(id->verbs, i->by_tcp->own);
-			if (index < 0)
-				return fail_with(EADDRNOTAVAIL);
-			a->ah_attr.is_global = 1;
-			a->ah_attr.grh.sgid_index = static_cast<std::uint8_t>(index);
-			a->ah_attr.grh.hop_limit = 64;
-			std::memcpy(&a->ah_attr.grh.dgid, i->by_tcp->to.data(), 16);
-		}
-		a->ah_attr.port_num = 1;
+	case IBV_QPS_RTR:
+		*mask = IBV_QP_STATE;
+		if (is_unconnected(i))
+			return 0;
+		if (address_peer(i, &a->ah_attr))
+			return -1;
 		a->path_mtu = IBV_MTU_4096;
 		a->dest_qp_num = i->peer_qpn;
 		a->rq_psn = 0;
 		a->max_dest_rd_atomic = i->responder_resources;
 		a->min_rnr_timer = 12;
-		*mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-			IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+		*mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+			 IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 		return 0;
-	}
 	case IBV_QPS_RTS:
+		a->sq_psn = 0;
+		*mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
+		if (is_unconnected(i))
+			return 0;
 		a->timeout = 14;
 		a->retry_cnt = 7;
 		a->rnr_retry = 7;
-		a->sq_psn = 0;
 		a->max_rd_atomic = i->initiator_depth;
-		*mask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-			IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
+		*mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+			 IBV_QP_MAX_QP_RD_ATOMIC;
 		return 0;
 	default:
 		return fail_with(EINVAL);
@@ -286,7 +300,8 @@ COOP_CM int rdma_connect(rdma_cm_id *id, rdma_conn_param *p)
 		i->initiator_depth = p->initiator_depth;
 		i->at = stage::connecting;
 		i->replied = false;
-		i->request = manager::compose(i, kind::req, p, 0);
+		kind what = is_unconnected(i) ? kind::find : kind::req;
+		i->request = manager::compose(i, what, p, 0);
 		m.connect(i);
 	}
 	return complete(i, RDMA_CM_EVENT_ESTABLISHED);
@@ -315,6 +330,13 @@ COOP_CM int rdma_accept(rdma_cm_id *id, rdma_conn_param *p)
 		std::scoped_lock held{m.lock};
 		if (i->at != stage::requested || !i->socket)
 			return fail_with(i->at == stage::ended ? ENOTCONN : EINVAL);
+		if (is_unconnected(i)) {
+			// The peer needs no word of this side again.
+			if (!manager::send(i, kind::found, p))
+				return fail_with(ENOTCONN);
+			i->at = stage::established;
+			return 0;
+		}
 		i->responder_resources = p->responder_resources;
 		i->initiator_depth = p->initiator_depth;
 		if (id->qp && (move_pair(i, IBV_QPS_RTR) || move_pair(i, IBV_QPS_RTS)))
@@ -347,8 +369,8 @@ COOP_CM int rdma_disconnect(rdma_cm_id *id)
 	manager &m = manager::instance();
 	{
 		std::scoped_lock held{m.lock};
-		if (i->at != stage::established && i->at != stage::accepted &&
-		    i->at != stage::ended)
+		if (is_unconnected(i) || (i->at != stage::established && i->at != stage::accepted &&
+					  i->at != stage::ended))
 			return fail_with(EINVAL);
 		if (id->qp) {
 			ibv_qp_attr a{};

@@ -63,8 +63,8 @@ COOP_CM void rdma_destroy_event_channel(rdma_event_channel *c)
 COOP_CM int rdma_create_id(rdma_event_channel *c, rdma_cm_id **out, void *context,
 			   rdma_port_space ps)
 {
-	if (ps != RDMA_PS_TCP && ps != RDMA_PS_IB)
-		return fail_with(EPROTONOSUPPORT); // datagrams
+	if (ps != RDMA_PS_TCP && ps != RDMA_PS_IB && ps != RDMA_PS_UDP)
+		return fail_with(EPROTONOSUPPORT);
 	bool synchronous = !c;
 	if (synchronous && !(c = rdma_create_event_channel()))
 		return -1;
@@ -72,7 +72,7 @@ COOP_CM int rdma_create_id(rdma_event_channel *c, rdma_cm_id **out, void *contex
 	i->id.channel = c;
 	i->id.context = context;
 	i->id.ps = ps;
-	i->id.qp_type = IBV_QPT_RC;
+	i->id.qp_type = ps == RDMA_PS_UDP ? IBV_QPT_UD : IBV_QPT_RC;
 	i->synchronous = synchronous;
 	manager &m = manager::instance();
 	std::scoped_lock held{m.lock};

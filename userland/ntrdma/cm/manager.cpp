@@ -29,6 +29,16 @@ constexpr int call_again_ms = 10;
 constexpr int look_again_ms = 1000; // at silent callers
 constexpr int listen_again_ms = 50; // after a lack of descriptors
 
+/// What a program learns of a peer that has datagrams. The event's data are in place.
+void fill_datagram(event &e, const message &m)
+{
+	rdma_ud_param &p = e.e.param.ud;
+	p.private_data = m.private_length ? e.data : nullptr;
+	p.private_data_len = m.private_length;
+	p.qp_num = m.qpn;
+	p.qkey = RDMA_UDP_QKEY;
+}
+
 } // namespace
 
 manager &manager::instance()
@@ -162,9 +172,9 @@ bool manager::try_to_call(identifier *i)
 		return try_to_call_far(i);
 	sockaddr *to = &i->id.route.addr.dst_addr;
 	i->why = 0;
-	i->socket = call(listener_name(to, false));
+	i->socket = call(listener_name(i->id.ps, to, false));
 	if (!i->socket)
-		i->socket = call(listener_name(to, true));
+		i->socket = call(listener_name(i->id.ps, to, true));
 	if (!i->socket)
 		return false;
 	i->why = say(i->socket.get(), i->request);
@@ -298,7 +308,7 @@ identifier *manager::take_caller(identifier *listener, unique_fd fd)
 	i->id.channel = listener->id.channel;
 	i->id.context = listener->id.context;
 	i->id.ps = listener->id.ps;
-	i->id.qp_type = IBV_QPT_RC;
+	i->id.qp_type = listener->id.qp_type;
 	i->id.port_num = 1;
 	i->id.verbs = device();
 	i->at = stage::requested;
@@ -312,20 +322,26 @@ identifier *manager::take_caller(identifier *listener, unique_fd fd)
 void manager::take(identifier *i, const message &m)
 {
 	auto fill = [&](event *e) {
-		rdma_conn_param &p = e->e.param.conn;
 		std::memcpy(e->data, m.data, m.private_length);
+		i->peer_qpn = m.qpn;
+		if (is_unconnected(i)) {
+			fill_datagram(*e, m);
+			return push(e);
+		}
+		rdma_conn_param &p = e->e.param.conn;
 		p.private_data = m.private_length ? e->data : nullptr;
 		p.private_data_len = m.private_length;
 		p.responder_resources = m.initiator_depth;
 		p.initiator_depth = m.responder_resources;
 		p.rnr_retry_count = m.rnr_retry;
 		p.qp_num = m.qpn;
-		i->peer_qpn = m.qpn;
 		push(e);
 	};
 	switch (m.what) {
-	case kind::req: {
-		if (i->at != stage::requested || !i->listener)
+	case kind::req:
+	case kind::find: {
+		bool fits = is_unconnected(i) == (m.what == kind::find);
+		if (i->at != stage::requested || !i->listener || !fits)
 			return hung_up(i);
 		identifier *listener = i->listener;
 		if (std::find(all_.begin(), all_.end(), listener) == all_.end())
@@ -343,11 +359,23 @@ void manager::take(identifier *i, const message &m)
 		return fill(e);
 	}
 	case kind::rep: {
-		if (i->at != stage::connecting || std::exchange(i->replied, true))
+		if (i->at != stage::connecting || is_unconnected(i) ||
+		    std::exchange(i->replied, true))
 			return hung_up(i);
 		event *e = make(i, i->id.qp ? RDMA_CM_EVENT_ESTABLISHED
 					    : RDMA_CM_EVENT_CONNECT_RESPONSE);
 		e->replies = i->id.qp != nullptr;
+		return fill(e);
+	}
+	case kind::found: {
+		if (i->at != stage::connecting || !is_unconnected(i))
+			return hung_up(i);
+		event *e = make(i, RDMA_CM_EVENT_ESTABLISHED);
+		if (address_peer(i, &e->e.param.ud.ah_attr)) {
+			e->e.event = RDMA_CM_EVENT_CONNECT_ERROR;
+			e->e.status = -errno;
+		}
+		i->at = stage::established;
 		return fill(e);
 	}
 	case kind::rtu:
@@ -379,7 +407,9 @@ void manager::hung_up(identifier *i)
 		delete i;
 		return;
 	}
-	if (!i->told_end) {
+	// Datagrams need no connection: the peer only closes what the question came by.
+	bool answered = is_unconnected(i) && i->at != stage::connecting;
+	if (!i->told_end && !answered) {
 		i->told_end = true;
 		bool was_up = i->at == stage::established || i->at == stage::accepted ||
 			      i->at == stage::requested;

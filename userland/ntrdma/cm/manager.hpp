@@ -4,8 +4,8 @@
 // Listeners and connections are UNIX sockets in the abstract name space, one name for an address
 // and port, so that they need no privilege and leave nothing behind; between hosts they are TCP
 // sockets (far.cpp). A message of a kind of the InfiniBand connection manager goes over them: REQ,
-// REP, RTU, REJ, DREQ. A thread reads them and makes events, which programs take from their
-// channels.
+// REP, RTU, REJ, DREQ; for datagrams FIND and FOUND, and the connection means nothing afterwards.
+// A thread reads them and makes events, which programs take from their channels.
 //
 // One lock guards it all. Queue pairs are changed only by programs' threads, in the call that
 // takes an event, as the library does that this one stands in for.
@@ -107,7 +107,7 @@ public:
 	void push(identifier *i, rdma_cm_event_type t, int status = 0) { push(make(i, t, status)); }
 	static bool send(identifier *, kind, const rdma_conn_param *, std::uint32_t reason = 0);
 	static message compose(identifier *, kind, const rdma_conn_param *, std::uint32_t reason);
-	/// Sends the REQ of a client to whom listens, now or soon.
+	/// Sends the request of a client to whom listens, now or soon.
 	void connect(identifier *);
 
 private:
@@ -144,8 +144,8 @@ inline channel *of(rdma_event_channel *c)
 }
 
 // address.cpp
-/// The name of a listener; `any`: of one for every address.
-std::string listener_name(const sockaddr *, bool any);
+/// The name of a listener; `any`: of one for every address. Each port space has its own.
+std::string listener_name(rdma_port_space, const sockaddr *, bool any);
 std::uint16_t port_of(const sockaddr *); // host byte order
 void set_port(sockaddr *, std::uint16_t);
 bool is_any(const sockaddr *);
@@ -160,6 +160,13 @@ bool is_own(const sockaddr *);
 
 /// Waits for the event of a synchronous call; 0 if it is `wanted`.
 int complete(identifier *, rdma_cm_event_type wanted);
+/// True if its queue pair sends datagrams.
+inline bool is_unconnected(const identifier *i)
+{
+	return i->id.ps == RDMA_PS_UDP;
+}
+/// Where its peer is, for a queue pair or an address handle. 0, or -1 and errno.
+int address_peer(identifier *, ibv_ah_attr *);
 /// Moves the queue pair to `to`. 0, or -1 and errno.
 int move_pair(identifier *, ibv_qp_state to);
 int fail_with(int error);

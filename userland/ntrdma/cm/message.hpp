@@ -28,7 +28,15 @@ namespace coop::ntrdma::cm
 constexpr std::size_t private_most = 196;
 constexpr std::size_t message_bytes = 264;
 
-enum class kind : std::uint16_t { req = 1, rep, rtu, rej, dreq };
+enum class kind : std::uint16_t {
+	req = 1,
+	rep,
+	rtu,
+	rej,
+	dreq,
+	find, // of datagrams: which queue pair serves the port
+	found,
+};
 
 struct message {
 	kind what;

@@ -65,7 +65,11 @@ COOP_CM int rdma_create_qp(rdma_cm_id *id, ibv_pd *pd, ibv_qp_init_attr *a)
 		i->own_cqs = true;
 	}
 	id->qp = ibv_create_qp(pd, a);
-	if (id->qp && !move_pair(i, IBV_QPS_INIT)) {
+	bool moved = id->qp && !move_pair(i, IBV_QPS_INIT);
+	// Datagrams wait for no peer.
+	if (moved && is_unconnected(i))
+		moved = !move_pair(i, IBV_QPS_RTR) && !move_pair(i, IBV_QPS_RTS);
+	if (moved) {
 		id->pd = pd;
 		if (!id->send_cq)
 			id->send_cq = a->send_cq;
@@ -138,6 +142,8 @@ COOP_CM int rdma_create_ep(rdma_cm_id **out, rdma_addrinfo *to, ibv_pd *pd, ibv_
 	if (rdma_create_id(nullptr, &id, nullptr, static_cast<rdma_port_space>(to->ai_port_space)))
 		return -1;
 	int rc;
+	if (a)
+		a->qp_type = static_cast<ibv_qp_type>(to->ai_qp_type);
 	if (to->ai_flags & RAI_PASSIVE) {
 		rc = rdma_bind_addr(id, to->ai_src_addr);
 		if (!rc && a) {
