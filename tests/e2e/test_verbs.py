@@ -33,16 +33,16 @@ def needs(name):
     return path
 
 
-def start(*words, options=()):
-    return subprocess.Popen([TOOL, "run", *options, "--", needs(words[0]), *words[1:]], stdin=subprocess.DEVNULL,
-                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def start(*words, options=(), before=()):
+    return subprocess.Popen([*before, TOOL, "run", *options, "--", needs(words[0]), *words[1:]],
+                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 class started:
     """A program on the device, killed at the end of the with block if it still runs."""
 
-    def __init__(self, *words, options=()):
-        self.child = start(*words, options=options)
+    def __init__(self, *words, **how):
+        self.child = start(*words, **how)
 
     def __enter__(self):
         return self.child
@@ -67,11 +67,11 @@ def listens(port):
     return False
 
 
-def pair_once(*words, port_option="-p", options=()):
+def pair_once(*words, port_option="-p", **how):
     port = [port_option, str(PORT)]
-    with started(*words, *port, options=options) as server:
+    with started(*words, *port, **how) as server:
         wait_for(lambda: server.poll() is not None or listens(PORT), f"{words[0]} listens")
-        with started(*words, *port, "127.0.0.1", options=options) as client:
+        with started(*words, *port, "127.0.0.1", **how) as client:
             out, _ = client.communicate(timeout=DEADLINE)
         if client.returncode:
             server.kill()
@@ -121,6 +121,15 @@ def test_devinfo_shows_the_device():
 def test_rc_pingpong(arguments, options):
     out, _ = pair("ibv_rc_pingpong", *arguments, options=options)
     assert "iters in" in out
+
+
+def test_no_privilege_is_needed():
+    user = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all", "--no-new-privs")
+    if os.geteuid() or subprocess.run([*user, "test", "-x", TOOL], check=False).returncode:
+        pytest.skip("needs root, and programs that everybody can reach")
+    for program_ in (("ibv_rc_pingpong", "-n", "50", "-s", "1000000", "-c"), ("ibv_ud_pingpong", "-n", "50")):
+        out, _ = pair(*program_, before=user)
+        assert "iters in" in out
 
 
 def test_srq_pingpong():
@@ -555,6 +564,12 @@ def test_run_says_why_it_cannot():
     done = subprocess.run([TOOL, "run", "--", "no-such-program"], capture_output=True, text=True, check=False)
     assert done.returncode == 127 and "no-such-program" in done.stderr
     assert subprocess.run([TOOL], capture_output=True, check=False).returncode == 2
+    done = subprocess.run([TOOL, "run", "ibv_rc_pingpong", "-n", "5"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "coop-verbs run -- ibv_rc_pingpong" in done.stderr
+    wrong = {**os.environ, "COOP_NTRDMA_BOUND_MS": "5s"}
+    for words in ["run", "--", needs("ibv_devinfo")], ["ether", "--path", "/nowhere"]:
+        done = subprocess.run([TOOL, *words], capture_output=True, text=True, check=False, env=wrong)
+        assert done.returncode and "5s" in done.stderr and "100 to 3600000" in done.stderr, done
 
 
 def test_words_of_the_program_stay_as_they_are():

@@ -292,4 +292,22 @@ TEST(far_off, a_back_end_that_is_not_known_is_refused)
 	unsetenv("COOP_NTRDMA_BACKEND");
 }
 
+TEST(far_off, a_number_that_is_none_is_refused_and_named)
+{
+	nothing seen;
+	for (const char *wrong : {"99", "3600001", "5s", "-500", "many"}) {
+		setenv("COOP_NTRDMA_BOUND_MS", wrong, 1);
+		try {
+			node n{seen};
+			ADD_FAILURE() << wrong;
+		} catch (const std::system_error &e) {
+			EXPECT_NE(std::string{e.what()}.find(std::string{"COOP_NTRDMA_BOUND_MS="} +
+							     wrong),
+				  std::string::npos)
+				<< e.what();
+		}
+	}
+	unsetenv("COOP_NTRDMA_BOUND_MS");
+}
+
 } // namespace

@@ -25,7 +25,7 @@ std::uint32_t random_number()
 	return n;
 }
 
-/// A number of the environment, within bounds; `usual` if it is not set or makes no sense.
+/// A number of the environment; `usual` if it is not set. Throws if it is none within the bounds.
 std::uint64_t setting(const char *name, std::uint64_t usual, std::uint64_t least,
 		      std::uint64_t most)
 {
@@ -34,7 +34,12 @@ std::uint64_t setting(const char *name, std::uint64_t usual, std::uint64_t least
 		return usual;
 	char *end;
 	unsigned long long n = std::strtoull(text, &end, 10);
-	return *end || n < least || n > most ? usual : n;
+	if (*end || n < least || n > most)
+		throw std::system_error{EINVAL, std::generic_category(),
+					std::string{name} + "=" + text + " is no number from " +
+						std::to_string(least) + " to " +
+						std::to_string(most)};
+	return n;
 }
 
 } // namespace

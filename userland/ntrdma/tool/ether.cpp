@@ -5,7 +5,6 @@
 #include <atomic>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 
 namespace coop::ntrdma
@@ -64,11 +63,9 @@ CLI::App *add_ether(CLI::App &app, ether_words &w)
 		->check(CLI::Range(1u, 1000000u))
 		->capture_default_str();
 	w.bound_ms = 10000;
-	if (const char *text = std::getenv("COOP_NTRDMA_BOUND_MS"))
-		if (long ms = std::atol(text); ms >= 100 && ms <= 3600000)
-			w.bound_ms = static_cast<unsigned>(ms);
 	ether->add_option("--bound", w.bound_ms,
 			  "milliseconds after which a silent peer has lost the link")
+		->envname("COOP_NTRDMA_BOUND_MS")
 		->check(CLI::Range(100u, 3600000u))
 		->capture_default_str();
 	ether->footer(

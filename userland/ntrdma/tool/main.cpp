@@ -92,11 +92,13 @@ int info(bool json)
 std::string wrong_usage(const CLI::App *app, const CLI::Error &e)
 {
 	const auto used = app->get_subcommands();
-	const auto extra = app->remaining();
+	const auto extra = app->remaining(true);
 	std::string what = e.what(), help = "coop-verbs";
 	if (!used.empty())
 		help += " " + used.back()->get_name();
-	else
+	if (help == "coop-verbs run" && !extra.empty() && extra.front().front() != '-')
+		what = "the program stands after --: coop-verbs run -- " + extra.front();
+	else if (used.empty())
 		what = (extra.empty() ? "a subcommand is required"
 				      : "'" + extra.front() + "' is no subcommand") +
 		       std::string("; there are: run, info, ether");
