@@ -64,6 +64,32 @@ struct two_links {
 	std::unique_ptr<queue_pair> other;
 };
 
+TEST(queues, of_completions_go_round_their_queue_pairs)
+{
+	two_links l;
+	side &a = l.first.a, &b = l.first.b, &c = l.second.b;
+	recv_request into{};
+	into.segments = 1;
+	into.at[0] = a.at(0, 8);
+	for (queue_pair *p : {a.pair.get(), l.other.get()})
+		for (int i = 0; i < 3; i++) {
+			into.id = p->options().number;
+			ASSERT_EQ(p->post_recv(into), 0);
+			p->flush_posts();
+		}
+	for (int i = 0; i < 3; i++) {
+		b.send(b.request(operation::send, b.at(0, 8)));
+		c.send(c.request(operation::send, c.at(0, 8)));
+	}
+	std::vector<std::uint64_t> from;
+	std::array<completion, 1> got;
+	while (a.recvs.poll(got))
+		from.push_back(got[0].id);
+	ASSERT_EQ(from.size(), 6u);
+	for (std::size_t i = 1; i < from.size(); i++)
+		EXPECT_NE(from[i], from[i - 1]) << i;
+}
+
 TEST(ends, what_a_peer_did_on_other_links_before_it_left_comes_first)
 {
 	for (bool dies : {false, true}) {

@@ -113,6 +113,14 @@ struct side {
 		pair->flush_posts();
 		return rc;
 	}
+	/// As send(), but the peer is not rung for.
+	int store(send_request r)
+	{
+		r.id = next_send++;
+		int rc = pair->post_send(r);
+		pair->store_posts();
+		return rc;
+	}
 	int receive(segment into)
 	{
 		recv_request r{};
