@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""coop-verbs: calls of libibverbs that no program of the distribution makes, by their binary interface; and the
-messaging library's transport fabric over libfabric's verbs, which otherwise needs a device."""
+"""coop-verbs: calls of libibverbs that no program of the distribution makes, by their binary interface; and coopfs and
+the messaging library's transport fabric over verbs, which otherwise need a device."""
 import os
 import signal
 
 import pytest
 
-from cluster import program
+from cluster import SERVER, program
+from test_sources import check_tree, make_tree
 from test_verbs import DEADLINE, TOOL, started
 
 pytestmark = pytest.mark.skipif(not os.access(TOOL, os.X_OK), reason=f"needs {TOOL}: build it first")
@@ -117,3 +118,16 @@ def test_coopnet_by_libfabric(what):
         server.send_signal(signal.SIGINT)
         out, _ = server.communicate(timeout=DEADLINE)
     assert server.returncode == 0 and " 0 failed" in out.splitlines()[-1], out
+
+
+def test_nodes_of_coopfs_on_the_device(cluster):
+    """The second reader takes what it reads from the first one."""
+    sums = make_tree(cluster.export, 3)
+    cluster.within = lambda number: [] if number == SERVER else [TOOL, "run", "--"]
+    first, second = [cluster.node("ib", "ib_devname=coop0", "peer_timeout_ms=2000", peers=False) for _ in range(2)]
+    for node in first, second:
+        node.wait_for_peers(1)
+    check_tree(first.path, sums)
+    check_tree(second.path, sums)
+    assert "lid=0x0001" in first.ibaddr()
+    assert second.stats()["peer"]["bytes"] > 0
