@@ -5,6 +5,7 @@
 #include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 
 namespace coop::ntrdma
@@ -40,6 +41,29 @@ sigset_t take_signals()
 	return before;
 }
 
+constexpr unsigned bound_least = 100, bound_usual = 10000, bound_most = 3600000; // ms
+
+/// As --bound says, or else the environment. False if that has no such number.
+bool find_bound(ether_words &w)
+{
+	const char *text = std::getenv("COOP_NTRDMA_BOUND_MS");
+	if (w.bound_ms)
+		return true;
+	w.bound_ms = bound_usual;
+	if (!text || !*text)
+		return true;
+	char *end;
+	unsigned long ms = std::strtoul(text, &end, 10);
+	if (*end || ms < bound_least || ms > bound_most) {
+		std::fprintf(stderr,
+			     "coop-verbs: COOP_NTRDMA_BOUND_MS=%s is no number from %u to %u\n",
+			     text, bound_least, bound_most);
+		return false;
+	}
+	w.bound_ms = static_cast<unsigned>(ms);
+	return true;
+}
+
 } // namespace
 
 CLI::App *add_ether(CLI::App &app, ether_words &w)
@@ -62,12 +86,9 @@ CLI::App *add_ether(CLI::App &app, ether_words &w)
 			  "packets that the interface holds while the peer takes none")
 		->check(CLI::Range(1u, 1000000u))
 		->capture_default_str();
-	w.bound_ms = 10000;
 	ether->add_option("--bound", w.bound_ms,
-			  "milliseconds after which a silent peer has lost the link")
-		->envname("COOP_NTRDMA_BOUND_MS")
-		->check(CLI::Range(100u, 3600000u))
-		->capture_default_str();
+			  "milliseconds after which a silent peer has lost the link (10000)")
+		->check(CLI::Range(bound_least, bound_most));
 	ether->footer(
 		"Start it in both network namespaces, in any order, as the same user with "
 		"CAP_NET_ADMIN.\nThe interface vanishes with the process, which SIGTERM ends.");
@@ -76,6 +97,8 @@ CLI::App *add_ether(CLI::App &app, ether_words &w)
 
 int run_ether(ether_words &w)
 {
+	if (!find_bound(w))
+		return 2;
 	sigset_t asleep = take_signals();
 	w.options.bound = std::chrono::milliseconds{w.bound_ms};
 	try {

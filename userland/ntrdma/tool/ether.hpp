@@ -11,7 +11,7 @@ namespace coop::ntrdma
 
 struct ether_words {
 	bridge_options options;
-	unsigned bound_ms = 10000;
+	unsigned bound_ms = 0; // 0: the environment's, or the usual one
 };
 
 /// Adds the subcommand, whose options go to `words`.
