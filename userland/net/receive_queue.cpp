@@ -23,10 +23,16 @@ bool receive_queue::has_room(const slot &s)
 	       s.transfer.memory.size - s.filled >= s.transfer.min_receive_size;
 }
 
+// A buffer that its pool got back last is the likeliest to be in the caches, so it goes before
+// buffers of the pool that nothing has come for yet.
 void receive_queue::open(slot &s)
 {
 	s.open = true;
-	open_.push_back(s);
+	const slot *first = open_.first();
+	if (s.pooled && first && first->pooled && !first->messages && !first->landings)
+		open_.push_front(s);
+	else
+		open_.push_back(s);
 }
 
 void receive_queue::shut(slot &s)

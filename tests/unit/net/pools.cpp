@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <iterator>
 #include <list>
+#include <set>
 #include <string>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -63,6 +64,57 @@ TEST(net_stop, no_deficit_while_stopping)
 	p->end([&] { p->sink.stopped(); });
 	EXPECT_EQ(tm.wait(tm_state::stopped), 0);
 	EXPECT_EQ(pool.free(), 1u);
+}
+
+// Notes the buffers that got messages, and returns them to their pool.
+class noted final : public buffer_handler
+{
+public:
+	std::set<const buffer *> seen;
+
+private:
+	void on_buffer(const buffer_event &e) override
+	{
+		if (e.sender)
+			seen.insert(e.buffer);
+		if (!e.queued)
+			EXPECT_EQ(e.buffer->pool()->put(e.buffer), 0);
+	}
+};
+
+// What the processor's caches have is used again, however many buffers wait.
+TEST(net_pool, messages_one_by_one_go_round_two_buffers)
+{
+	add_puppet_transport();
+	domain d({"puppet"});
+	pool_options o;
+	o.buffers = 8;
+	buffer_pool pool(d, o);
+	noted handler;
+	transfer_machine tm(d);
+	ASSERT_EQ(tm.attach(pool, handler, 100, 1), 0);
+	ASSERT_EQ(tm.set_pool_length(4), 0);
+	ASSERT_EQ(tm.start(here), 0);
+	ASSERT_EQ(tm.wait(tm_state::started), 0);
+	puppet *p = puppet::last;
+	address from;
+	ASSERT_EQ(parse(there, from), 0);
+	const auto idle = [&] {
+		for (const auto end = clock::now() + std::chrono::seconds(60);
+		     pool.free() != 4 && clock::now() < end;)
+			std::this_thread::yield();
+		EXPECT_EQ(pool.free(), 4u);
+	};
+	for (int i = 0; i < 20; i++) {
+		idle();
+		p->run([&] { EXPECT_EQ(p->sink.receive("x", 1, p->sink.peer(from)), 0); });
+	}
+	idle();
+	ASSERT_EQ(tm.stop(true), 0);
+	p->end([&] { p->sink.stopped(); });
+	EXPECT_EQ(tm.wait(tm_state::stopped), 0);
+	EXPECT_EQ(handler.seen.size(), 2u);
+	EXPECT_EQ(pool.free(), 8u);
 }
 
 // Without buffers that can take messages a machine would be deaf, however many are half full.
