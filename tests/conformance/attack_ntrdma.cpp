@@ -169,9 +169,11 @@ void make_noise(enemy &e, std::mt19937_64 &random)
 	if (pick(4))
 		put(text.data(), u);
 	if (pick(4) == 0)
-		put(text.data(), rdma::placement{static_cast<std::uint32_t>(pick(5000)),
-						 e.heard.empty() ? random() : e.heard.back(),
-						 pick(2) ? 0 : random()});
+		put(text.data(),
+		    rdma::placement{pick(2) ? rdma::placement_kind : rdma::message_kind,
+				    static_cast<std::uint32_t>(pick(5000)),
+				    e.heard.empty() ? random() : e.heard.back(),
+				    pick(2) ? 0 : random()});
 	(void)::send(e.tcp->socket().get(), text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 

@@ -35,6 +35,11 @@ struct peer final : port, placements {
 		out[0] = {target.data() + placed_, length};
 		return 1;
 	}
+	std::optional<std::uint64_t> message(std::uint64_t number, std::uint32_t length) override
+	{
+		FUZZ_CHECK(length && length <= placement_most);
+		return number % 8 ? std::optional(number % 2) : std::nullopt;
+	}
 	void placed(std::uint64_t number, std::uint64_t bytes) override
 	{
 		FUZZ_CHECK(number == 1 && bytes <= target.size() - placed_);
@@ -153,8 +158,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
 			for (std::uint8_t &b : noise)
 				b = static_cast<std::uint8_t>(in.number(1));
 			if (noise.size() >= placement_bytes && in.number(1) % 2)
-				put(noise.data(), placement{in.number(1), in.number(1) % 2,
-							    in.number(1) % 2 ? m.link.placed_ : 0});
+				put(noise.data(),
+				    placement{static_cast<std::uint8_t>(in.number(1) % 2
+										? placement_kind
+										: message_kind),
+					      in.number(1), in.number(1) % 4,
+					      in.number(1) % 2 ? m.link.placed_ : 0});
 			m.link.deliver(noise, 1 + in.number(1));
 			break;
 		}

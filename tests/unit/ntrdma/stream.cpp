@@ -138,26 +138,93 @@ TEST(stream, brings_bytes_straight_to_their_places)
 	EXPECT_TRUE(l.pb.lied);
 }
 
+void withdraw_after(std::size_t begun, bool message)
+{
+	piped l;
+	std::vector<std::uint8_t> from(70000, 1);
+	const std::array<piece, 1> parts{{{from.data(), from.size()}}};
+	if (message)
+		l.pa.from.put_message(15, parts, 9);
+	else
+		l.pa.from.put_at(5, 0, parts, 9);
+	if (begun)
+		l.pa.send(l.pb, begun);
+	l.pa.from.withdraw(8);
+	l.pa.from.withdraw(9);
+	from = {};
+	EXPECT_EQ(l.a.send(l.a.request(operation::write, l.a.at(0, 8), l.b.base(), l.b.key)), 0);
+	l.settle();
+	EXPECT_EQ(l.pb.transfer.got, begun ? 70000u : 0u);
+	EXPECT_FALSE(l.pb.lied);
+	EXPECT_EQ(l.a.poll(l.a.sends).size(), 1u) << begun;
+}
+
 TEST(stream, a_withdrawn_placement_leaves_its_memory)
 {
 	for (std::size_t begun : {0ul, 1ul, 24ul, 25ul, 30000ul}) {
+		withdraw_after(begun, false);
+		withdraw_after(begun, true);
+	}
+}
+
+TEST(stream, a_message_finds_its_place_without_being_asked_for)
+{
+	for (std::size_t most : {1ul, 23ul, 24ul, 25ul, 1000ul, SIZE_MAX}) {
 		piped l;
-		std::vector<std::uint8_t> from(70000, 1);
-		const std::array<piece, 1> parts{{{from.data(), from.size()}}};
-		l.pa.from.put_at(5, 0, parts, 9);
-		if (begun)
-			l.pa.send(l.pb, begun);
-		l.pa.from.withdraw(8);
-		l.pa.from.withdraw(9);
-		from = {};
+		std::vector<std::uint8_t> from(70000);
+		for (std::size_t i = 0; i < from.size(); i++)
+			from[i] = static_cast<std::uint8_t>(i * 5 + i / 512);
+		const std::array<piece, 2> parts{{{from.data(), 100}, {from.data() + 100, 69900}}};
+		// The first has no place: it is dropped, and what follows is understood.
+		for (std::uint64_t number : {14, 15}) {
+			l.pa.from.put_message(number, parts, 1);
+			EXPECT_TRUE(l.pa.from.placing_message());
+			for (bool found = true; found;) {
+				std::size_t n = l.pa.sent % 70024 > 3000
+							? std::max<std::size_t>(most, 500)
+							: most;
+				found = l.carry(n, n);
+			}
+			EXPECT_FALSE(l.pa.from.placing_message());
+			EXPECT_EQ(l.pb.transfer.announced, from.size());
+			EXPECT_EQ(l.pb.transfer.got, number == 15 ? from.size() : 0);
+		}
+		EXPECT_TRUE(std::equal(from.begin(), from.end(), l.pb.transfer.memory.begin()));
 		EXPECT_EQ(
 			l.a.send(l.a.request(operation::write, l.a.at(0, 8), l.b.base(), l.b.key)),
 			0);
 		l.settle();
-		EXPECT_EQ(l.pb.transfer.got, begun ? 70000u : 0u);
+		EXPECT_EQ(l.a.poll(l.a.sends).size(), 1u);
 		EXPECT_FALSE(l.pb.lied);
-		EXPECT_EQ(l.a.poll(l.a.sends).size(), 1u) << begun;
+		l.pa.from.put_message(16, parts, 1);
+		l.settle();
+		EXPECT_TRUE(l.pb.lied) << "its owner did not believe it";
 	}
+}
+
+/// Whether a decoder refuses these bytes. `known`: it has places.
+bool head_refused(const placement &p, bool known = true)
+{
+	pipe_end e;
+	one_transfer places;
+	decoder into{e.halves[1], e.from, known ? &places : nullptr};
+	std::array<place, 10> room;
+	EXPECT_NE(into.room(room), 0u);
+	put(room[0].at, p);
+	return !into.arrived(placement_bytes);
+}
+
+TEST(stream, refuses_heads_of_messages_that_are_wrong)
+{
+	const placement good{message_kind, 100, 15, 0};
+	EXPECT_FALSE(head_refused(good));
+	EXPECT_TRUE(head_refused(good, false)) << "a device takes none";
+	EXPECT_TRUE(head_refused({message_kind, 100, 15, 1})) << "it has no offset";
+	EXPECT_TRUE(head_refused({message_kind, 0, 15, 0}));
+	EXPECT_FALSE(head_refused({message_kind, placement_most, 14, 0}));
+	EXPECT_TRUE(head_refused({message_kind, placement_most + 1, 14, 0}));
+	EXPECT_TRUE(head_refused({message_kind + 1, 100, 15, 0}));
+	EXPECT_TRUE(head_refused({0, 100, 15, 0}));
 }
 
 /// What a decoder says to an update with these fields, after `of` WQEs were told to the peer.

@@ -20,6 +20,7 @@ namespace
 // One request into a link's rings.
 constexpr std::uint32_t pieces_most = rdma::max_segments;
 constexpr std::size_t owed_most = 64u << 20; // bytes of answers to all peers
+constexpr unsigned refrained = 16;           // messages that are offered after one in vain
 
 std::span<const std::byte> bytes_of(const head &h)
 {
@@ -104,6 +105,8 @@ bool machine::post_operation(link &l, spi::token t, const spi::transfer &x)
 	const std::size_t most = std::min<std::size_t>(options_.eager, l.receives);
 	if (x.queue == queue_type::msg_send && x.length <= most)
 		return post(l, kind::message, t, {}, &x.memory, 0, x.length);
+	if (x.queue == queue_type::msg_send && goes_unasked(l, x))
+		return place_message(l, t, x);
 	return post_offer(l, t, x);
 }
 
@@ -228,8 +231,8 @@ bool machine::drain(link &l)
 		l.owed.pop_front();
 		moved = true;
 	}
-	unsigned turns = 8;
 	// A chunk of each stream, then requests, and so on: none waits for all of another.
+	unsigned turns = 8, large = 8;
 	for (bool more = true; more && !l.ends;) {
 		more = false;
 		for (std::size_t i = 0; i < l.streams.size(); i++) {
@@ -264,17 +267,19 @@ bool machine::drain(link &l)
 		}
 		auto &queue = peers_[l.peer].queue;
 		const bool sends = peers_[l.peer].sends == &l;
-		for (unsigned i = 0; i < 16 && sends && !queue.empty(); i++) {
+		for (unsigned i = 0; i < 16 && sends && large && !queue.empty(); i++) {
 			const spi::token t = queue.front();
 			if (const spi::transfer *x = sink_.find(t)) {
+				const bool chunk = l.tcp && x->length > options_.eager;
 				if (!post_operation(l, t, *x))
 					break;
 				moved = true;
+				large -= chunk;
 			}
 			queue.pop_front();
 			more = true;
 		}
-		if (!turns)
+		if (!turns || !large)
 			break;
 	}
 	if (!l.ends &&
@@ -379,6 +384,8 @@ void machine::serve_want(link &l, const head &h)
 		no.status = -ECANCELED;
 		return owe(l, kind::refuse, no);
 	}
+	if (o->unasked)
+		l.refrains = refrained; // the peer had no place
 	std::erase_if(l.streams, [&](const stream &s) { return s.token == h.to; });
 	l.streams.push_back({h.to, h.from, 0, o->length});
 	(void)drain(l);

@@ -55,6 +55,8 @@ struct link {
 	std::unique_ptr<rdma::window_port> port;
 
 	bool far = false;               ///< by TCP; then it has these instead of a window
+	bool unasked = false;           ///< the peer takes messages that it has not asked for
+	unsigned refrains = 0;          ///< so many messages are offered nevertheless
 	bool writes = false;            ///< the set reports when the socket has room
 	rdma::ip_address from{};        ///< of the peer that called
 	std::vector<std::uint8_t> text; ///< of a greeting, as far as it came

@@ -120,6 +120,7 @@ private:
 		std::uint64_t intake;     ///< get, filled
 		std::size_t length;       ///< lent: of the request
 		std::uint64_t reader = 0; ///< lent: the peer's number
+		bool unasked = false; ///< offer: a message that went out without being asked for
 	};
 	/// Bytes that this side takes.
 	struct intake {
@@ -199,6 +200,10 @@ private:
 	void note_room(link &);
 	unsigned look_at_streams();
 	unsigned flush_streams();
+	void note_pieces(const spi::memory &, std::size_t offset, std::size_t length);
+	bool goes_unasked(link &, const spi::transfer &);
+	bool place_message(link &, spi::token, const spi::transfer &);
+	std::uint64_t take_message(link &, std::uint64_t giver, std::uint32_t length);
 	bool place_next(link &, const stream &, const spi::transfer &, std::size_t length);
 
 	// gives.cpp
@@ -229,6 +234,7 @@ private:
 	void take(link &, kind, std::span<const std::byte> bytes);
 	void arrive(spi::peer_number, std::span<const std::byte> message);
 	void take_offer(link &, std::span<const std::byte> text);
+	int begin_message(link &, const head &, intake *&out);
 	int place_offer(link &, std::span<const std::byte> text);
 	void keep(spi::peer_number, std::span<const std::byte>, const link *offered_by);
 	void make_room(std::size_t bytes);

@@ -79,14 +79,10 @@ void machine::take_offer(link &l, std::span<const std::byte> text)
 		keep(l.peer, text, &l);
 }
 
-// Begins to take a large message, if there is a place for it. @return as sink::place().
-int machine::place_offer(link &l, std::span<const std::byte> text)
+// Begins to take a large message, if there is a place for it. The giver is told if there never will
+// be one. @return as sink::place().
+int machine::begin_message(link &l, const head &h, intake *&out)
 {
-	head h;
-	if (!read_head(text, h) || h.length == 0) {
-		end_link(l, -EPROTO);
-		return 0;
-	}
 	spi::landing place;
 	const int r = h.length > options_.max_message ? -EMSGSIZE : sink_.place(h.length, place);
 	if (r) {
@@ -97,11 +93,23 @@ int machine::place_offer(link &l, std::span<const std::byte> text)
 			owe(l, kind::done, no);
 		return r;
 	}
-	intake &i = begin(l, 0, h.from, h.length);
-	i.landing = place;
-	if (!read_segments(i, h, text.subspan(sizeof(h))))
-		end_link(l, -EPROTO);
+	out = &begin(l, 0, h.from, h.length);
+	out->landing = place;
 	return 0;
+}
+
+int machine::place_offer(link &l, std::span<const std::byte> text)
+{
+	head h;
+	if (!read_head(text, h) || h.length == 0) {
+		end_link(l, -EPROTO);
+		return 0;
+	}
+	intake *i = nullptr;
+	const int r = begin_message(l, h, i);
+	if (i && !read_segments(*i, h, text.subspan(sizeof(h))))
+		end_link(l, -EPROTO);
+	return r;
 }
 
 void machine::keep(spi::peer_number from, std::span<const std::byte> bytes, const link *offered_by)

@@ -62,6 +62,10 @@ public:
 		}
 		return n;
 	}
+	std::optional<std::uint64_t> message(std::uint64_t giver, std::uint32_t length) override
+	{
+		return machine_.take_message(link_, giver, length);
+	}
 	void placed(std::uint64_t id, std::uint64_t bytes) override
 	{
 		intake &i = machine_.intakes_.find(id)->second;
@@ -143,6 +147,7 @@ int machine::send_far(link &l, greeting_kind k, const address &to, int status)
 	tcp_greeting g;
 	g.kind = k;
 	g.receives = static_cast<std::uint32_t>(options_.receive_bytes());
+	g.takes = takes_messages;
 	g.status = status;
 	g.from = format(own_);
 	g.to = format(to);
@@ -218,6 +223,7 @@ int machine::take_far_greeting(link &l, const tcp_greeting &g)
 	if (g.kind != greeting_kind::welcome || g.receives < control_most)
 		return -EPROTO;
 	l.receives = g.receives;
+	l.unasked = (g.takes & takes_messages) != 0;
 	l.nonce_peer = g.own;
 	if (const int r = send_far(l, greeting_kind::start, peers_[l.peer].at))
 		return r;
@@ -249,6 +255,7 @@ int machine::answer_far_hello(link &l, const tcp_greeting &g)
 	if (r)
 		return r;
 	l.receives = g.receives;
+	l.unasked = (g.takes & takes_messages) != 0;
 	l.stage = stage::welcomed;
 	l.since = sink_.now();
 	return 0;
@@ -299,20 +306,72 @@ unsigned machine::flush_streams()
 	return n;
 }
 
-bool machine::place_next(link &l, const stream &s, const spi::transfer &x, std::size_t length)
+void machine::note_pieces(const spi::memory &m, std::size_t offset, std::size_t length)
 {
-	if (l.tcp->placing())
-		return false;
 	pieces_.clear();
-	spi::cursor c(x.memory, x.offset + s.moved);
+	spi::cursor c(m, offset);
 	while (length) {
 		const auto piece = c.next(length);
 		pieces_.push_back(
 			{reinterpret_cast<const std::uint8_t *>(piece.data()), piece.size()});
 		length -= piece.size();
 	}
+}
+
+bool machine::place_next(link &l, const stream &s, const spi::transfer &x, std::size_t length)
+{
+	if (l.tcp->placing())
+		return false;
+	note_pieces(x.memory, x.offset + s.moved, length);
 	l.tcp->put_at(s.intake, s.moved, pieces_, s.token);
 	return true;
+}
+
+// ---- messages that are not asked for ---------------------------------------------
+
+// An offer and its answer take a round trip. So a large message goes without them to a peer that
+// takes it: one without a place drops the bytes, keeps the head as an offer, and asks for the bytes
+// once it has a place. Then the next messages are offered first.
+bool machine::goes_unasked(link &l, const spi::transfer &x)
+{
+	if (!l.tcp || !l.unasked || x.length > rdma::placement_most)
+		return false;
+	// An offer need not wait for the bytes of another operation.
+	if (l.tcp->placing() && !l.tcp->placing_message())
+		return false;
+	if (!l.refrains)
+		return true;
+	l.refrains--;
+	return false;
+}
+
+bool machine::place_message(link &l, spi::token t, const spi::transfer &x)
+{
+	if (l.ends || l.tcp->placing())
+		return false;
+	if (l.aside)
+		bring_back(l);
+	operations_.emplace(t, operation{role::offer, &l, {}, 0, x.length, 0, true});
+	l.tokens.insert(t);
+	note_pieces(x.memory, x.offset, x.length);
+	l.tcp->put_message(t, pieces_, t);
+	note_room(l);
+	return true;
+}
+
+// @return the number of the intake; or one that no intake has, so the bytes are dropped.
+std::uint64_t machine::take_message(link &l, std::uint64_t giver, std::uint32_t length)
+{
+	constexpr std::uint64_t dropped = 0;
+	if (l.ends)
+		return dropped; // nothing new begins
+	head h;
+	h.from = giver;
+	h.length = length;
+	intake *i = nullptr;
+	if (!held_.empty() || begin_message(l, h, i) == -ENOBUFS)
+		keep(l.peer, std::as_bytes(std::span(&h, 1)), &l);
+	return i ? i->id : dropped;
 }
 
 } // namespace coop::net::nt

@@ -55,6 +55,7 @@ std::array<std::uint8_t, tcp_greeting::size> put(const tcp_greeting &g, const tc
 	w.put(static_cast<std::uint32_t>(g.status)).raw(g.own.data(), g.own.size());
 	put_text(w, g.from);
 	put_text(w, g.to);
+	w.put(g.takes);
 	rdma::writer{text.data() + proof_at}.put(proof(text.data(), key, peers));
 	return text;
 }
@@ -73,6 +74,7 @@ int get(const std::array<std::uint8_t, tcp_greeting::size> &text, const tcp_key 
 	r.raw(out.own.data(), out.own.size());
 	out.from = get_text(r);
 	out.to = get_text(r);
+	out.takes = r.get<std::uint32_t>();
 	if (rdma::reader{text.data() + proof_at}.get<std::uint64_t>() !=
 	    proof(text.data(), key, peers))
 		return -EACCES;

@@ -22,7 +22,8 @@
 //	    24	   16	nonce; START and REFUSE: 0
 //	    40	   88	address of the sender, padded with zeros
 //	   128	   88	address of the receiver
-//	   216	   32	zero
+//	   216	    4	what the sender takes, a bit each. 1: messages that it has not asked for
+//	   220	   28	zero
 //	   248	    8	proof
 //
 // A machine listens on TCP port PORT of an address of the form inet:NET:IP@PORT, and on
@@ -42,12 +43,16 @@ namespace coop::net::nt
 using tcp_key = std::array<std::uint8_t, 16>;
 using nonce = std::array<std::uint8_t, 16>;
 
+/// Of tcp_greeting::takes. Releases before this take nothing, and ignore the field.
+constexpr std::uint32_t takes_messages = 1;
+
 struct tcp_greeting {
 	static constexpr std::size_t size = 256;
 	static constexpr std::uint16_t version = 1;
 
 	greeting_kind kind{};
 	std::uint32_t receives = 0;
+	std::uint32_t takes = 0;
 	std::int32_t status = 0;
 	nonce own{};
 	std::string from, to;

@@ -25,7 +25,9 @@
 // operation at once, also one whose taker is stopped.
 //
 // By TCP no process reads another's memory, and the bytes that are asked for follow in placements
-// of the stream (userland/ntrdma/stream/), not in `data`.
+// of the stream (userland/ntrdma/stream/), not in `data`. A message of up to 1 MiB needs no offer:
+// it goes as such a frame to a peer that takes it. If the peer has no place for it, it treats the
+// head as an offer and answers `want` later.
 //
 // Numbers are little-endian; segments, which stay within a host, in its byte order. A receiver
 // copies a head once and validates the copy.

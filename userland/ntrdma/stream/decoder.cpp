@@ -125,7 +125,8 @@ decoder::stage decoder::parse_head()
 	if (!held())
 		return stage::head;
 	std::uint8_t kind = *first();
-	if (kind != update_kind && (kind != placement_kind || !known_))
+	const bool places = kind == placement_kind || kind == message_kind;
+	if (kind != update_kind && (!places || !known_))
 		return stage::lie;
 	std::size_t size = kind == update_kind ? update_bytes : placement_bytes;
 	if (held() < size)
@@ -140,6 +141,12 @@ decoder::stage decoder::parse_head()
 	}
 	if (!get(at, placement_) || !placement_.length || placement_.length > placement_most)
 		return stage::lie;
+	if (kind == message_kind) {
+		auto number = known_->message(placement_.number, placement_.length);
+		if (!number)
+			return stage::lie;
+		placement_.number = *number;
+	}
 	left_ = placement_.length;
 	after_long_ = left_ >= long_run;
 	return stage::placing;

@@ -32,6 +32,11 @@ public:
 	/// before any other call of the owner.
 	virtual std::optional<std::size_t> places(std::uint64_t number, std::uint64_t offset,
 						  std::uint64_t length, std::span<place> out) = 0;
+	/// A message of `length` bytes follows; `number` is the peer's. The number of the transfer
+	/// that its bytes belong to, for which places() is asked next. Nothing: no peer of good
+	/// faith sends it.
+	virtual std::optional<std::uint64_t> message(std::uint64_t number,
+						     std::uint32_t length) = 0;
 	/// So many bytes of them are there.
 	virtual void placed(std::uint64_t number, std::uint64_t bytes) = 0;
 };

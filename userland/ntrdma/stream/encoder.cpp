@@ -132,12 +132,18 @@ void encoder::begin_update()
 void encoder::put_at(std::uint64_t number, std::uint64_t offset, std::span<const piece> from,
 		     std::uint64_t owner)
 {
-	placement_ = {0, number, offset};
+	placement_ = {placement_kind, 0, number, offset};
 	owner_ = owner;
 	from_.assign(from.begin(), from.end());
 	for (const piece &p : from)
 		placement_.length += static_cast<std::uint32_t>(p.length);
 	placing_ = true;
+}
+
+void encoder::put_message(std::uint64_t number, std::span<const piece> from, std::uint64_t owner)
+{
+	put_at(number, 0, from, owner);
+	placement_.kind = message_kind;
 }
 
 void encoder::begin_placement()

@@ -43,7 +43,10 @@ public:
 	/// quiet once placing() is false. Only while that is false.
 	void put_at(std::uint64_t number, std::uint64_t offset, std::span<const piece> from,
 		    std::uint64_t owner);
+	/// The same of a message; `number` is the sender's.
+	void put_message(std::uint64_t number, std::span<const piece> from, std::uint64_t owner);
 	bool placing() const { return placing_; }
+	bool placing_message() const { return placing_ && placement_.kind == message_kind; }
 	/// The owner's memory is its own again when this returns; the rest of its bytes go out from
 	/// a copy.
 	void withdraw(std::uint64_t owner);

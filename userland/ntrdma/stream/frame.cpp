@@ -17,7 +17,7 @@ void put(std::uint8_t *to, const update &u)
 void put(std::uint8_t *to, const placement &p)
 {
 	writer{to}
-		.put(placement_kind)
+		.put(p.kind)
 		.put(std::uint8_t{0})
 		.put(std::uint16_t{0})
 		.put(p.length)
@@ -50,14 +50,15 @@ bool get(const std::uint8_t *from, update &u)
 bool get(const std::uint8_t *from, placement &p)
 {
 	reader r{from};
-	if (r.get<std::uint8_t>() != placement_kind)
+	p.kind = r.get<std::uint8_t>();
+	if (p.kind != placement_kind && p.kind != message_kind)
 		return false;
 	std::uint32_t zero = r.get<std::uint8_t>();
 	zero |= r.get<std::uint16_t>();
 	p.length = r.get<std::uint32_t>();
 	p.number = r.get<std::uint64_t>();
 	p.offset = r.get<std::uint64_t>();
-	return !zero;
+	return !zero && (p.kind == placement_kind || !p.offset);
 }
 
 } // namespace coop::ntrdma

@@ -23,6 +23,9 @@
 //	36  4  pong
 //	40  4  zero
 //
+// A message has the head of a placement, with kind 3, the sender's number and offset 0. The
+// receiver has not asked for it, and drops the bytes if it has no place for them.
+//
 // Behind an update come its WQEs, its CQEs, and the bytes for both streams. A WQE has 40 bytes and,
 // if its carriage is `within`, those of its message; a CQE has 12:
 //
@@ -52,7 +55,7 @@
 namespace coop::ntrdma
 {
 
-constexpr std::uint8_t update_kind = 1, placement_kind = 2;
+constexpr std::uint8_t update_kind = 1, placement_kind = 2, message_kind = 3;
 constexpr std::size_t update_bytes = 44, placement_bytes = 24;
 constexpr std::size_t wqe_front = 40, cqe_bytes = 12; // on the wire
 
@@ -124,6 +127,7 @@ struct update {
 };
 
 struct placement {
+	std::uint8_t kind = placement_kind; ///< or message_kind
 	std::uint32_t length = 0;
 	std::uint64_t number = 0, offset = 0;
 };

@@ -134,4 +134,11 @@ void stream_port::put_at(std::uint64_t number, std::uint64_t offset, std::span<c
 	send();
 }
 
+void stream_port::put_message(std::uint64_t number, std::span<const piece> from,
+			      std::uint64_t owner)
+{
+	encoder_.put_message(number, from, owner);
+	send();
+}
+
 } // namespace coop::ntrdma

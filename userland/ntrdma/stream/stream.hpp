@@ -45,7 +45,10 @@ public:
 	/// As encoder::put_at(), and sends what the socket takes.
 	void put_at(std::uint64_t number, std::uint64_t offset, std::span<const piece> from,
 		    std::uint64_t owner);
+	/// As encoder::put_message(), alike.
+	void put_message(std::uint64_t number, std::span<const piece> from, std::uint64_t owner);
 	bool placing() const { return encoder_.placing(); }
+	bool placing_message() const { return encoder_.placing_message(); }
 	void withdraw(std::uint64_t owner) { encoder_.withdraw(owner); }
 	const unique_fd &socket() const { return socket_; }
 
