@@ -6,6 +6,7 @@
 #include <system_error>
 #include <vector>
 
+#include "coop/unique_fd.hpp"
 #include "mute.hpp"
 #include "userland/net/fabric/datagram_port.hpp"
 #include "userland/net/fabric/ports.hpp"
@@ -17,7 +18,7 @@ using namespace net::fabric;
 
 std::shared_ptr<void> mute_fabric(const net::address &a)
 {
-	auto all = std::make_shared<std::vector<descriptor>>();
+	auto all = std::make_shared<std::vector<coop::unique_fd>>();
 	const port_list ports = ports_of(a);
 	for (unsigned n = 0; n < ports.count; n++) {
 		const socket_address at = at_port(a, ports.ports[n]);
