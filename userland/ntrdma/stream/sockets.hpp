@@ -34,8 +34,8 @@ template <std::size_t length> struct arriving_text {
 /// Takes more of it, and nothing behind it. 1: it is whole, and `filled` is 0 again; 0: there is
 /// more to come; -1: the peer hung up.
 int take_text(int socket, std::span<std::uint8_t> bytes, std::size_t &filled);
-/// Sends a whole text, where there must be room for it. 0 or -errno: there was none (ENOBUFS), or the
-/// peer hung up, mostly.
+/// Sends a whole text, where there must be room for it. 0 or -errno: there was none (ENOBUFS), or
+/// the peer hung up, mostly.
 int send_text(int socket, std::span<const std::uint8_t> bytes);
 
 } // namespace coop::ntrdma
