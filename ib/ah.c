@@ -109,6 +109,7 @@ static void make(struct coop_ah *ah, bool first)
 	struct coop_node *node = r->node;
 	struct rdma_ah_attr attr;
 	struct ib_ah *ib = NULL;
+	struct mem_cgroup *outer;
 	unsigned int flags;
 	bool wanted;
 
@@ -127,6 +128,7 @@ static void make(struct coop_ah *ah, bool first)
 		ib = NULL;
 
 	flags = memalloc_noio_save();
+	outer = set_active_memcg(node->cfg.memcg);
 	mutex_lock(&node->lock);
 	if (first && ib && cancel_delayed_work(&ah->second))
 		ah->making--;
@@ -138,6 +140,7 @@ static void make(struct coop_ah *ah, bool first)
 	if (!r->closing && hlist_unhashed(&ah->hash) && !ah->users && !ah->making)
 		end(ah);
 	mutex_unlock(&node->lock);
+	set_active_memcg(outer);
 	memalloc_noio_restore(flags);
 }
 
@@ -185,7 +188,8 @@ static struct coop_ah *create(struct coop_rnic *r, const struct coop_addr *to)
 
 	if (!make_room(r))
 		return NULL;
-	ah = kzalloc(sizeof(*ah), GFP_NOIO | __GFP_NOWARN);
+	ah = kzalloc(sizeof(*ah),
+		     GFP_NOIO | __GFP_NOWARN | (coop_node_gfp(r->node) & __GFP_ACCOUNT));
 	if (!ah)
 		return NULL;
 	ah->rnic = r;

@@ -77,7 +77,7 @@ static struct coop_engine *create_engine(struct coop_rnic *r, u64 now)
 	size = coop_engine_size(&cfg);
 	if (!size)
 		return ERR_PTR(-EINVAL);
-	mem = kvzalloc(size, GFP_KERNEL);
+	mem = kvzalloc(size, coop_node_gfp(r->node));
 	if (!mem)
 		return ERR_PTR(-ENOMEM);
 	engine = coop_engine_init(mem, size, &cfg, now); /* the engine starts at mem */

@@ -7,7 +7,7 @@
 #include <linux/slab.h>
 
 int coop_bufs_create(struct coop_bufs *b, struct ib_device *dev, u32 n, u32 size,
-		     enum dma_data_direction dir)
+		     enum dma_data_direction dir, gfp_t gfp)
 {
 	u32 i, pages;
 
@@ -17,12 +17,12 @@ int coop_bufs_create(struct coop_bufs *b, struct ib_device *dev, u32 n, u32 size
 	b->per_page_shift = PAGE_SHIFT - ilog2(size);
 	b->n_pages = 0;
 	pages = DIV_ROUND_UP(n, 1u << b->per_page_shift);
-	b->page = kvcalloc(pages, sizeof(*b->page), GFP_KERNEL);
-	b->dma = kvcalloc(pages, sizeof(*b->dma), GFP_KERNEL);
+	b->page = kvcalloc(pages, sizeof(*b->page), gfp);
+	b->dma = kvcalloc(pages, sizeof(*b->dma), gfp);
 	if (!b->page || !b->dma)
 		goto err;
 	for (i = 0; i < pages; i++) {
-		struct page *page = alloc_page(GFP_KERNEL | __GFP_ZERO);
+		struct page *page = alloc_page(gfp | __GFP_ZERO);
 
 		if (!page)
 			goto err;

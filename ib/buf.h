@@ -23,7 +23,7 @@ struct coop_bufs {
 
 /* Zeroed. Context: may sleep. 0 or -ENOMEM. */
 int coop_bufs_create(struct coop_bufs *b, struct ib_device *dev, u32 n, u32 size,
-		     enum dma_data_direction dir);
+		     enum dma_data_direction dir, gfp_t gfp);
 /* A zeroed struct is valid too. */
 void coop_bufs_destroy(struct coop_bufs *b);
 

@@ -539,6 +539,7 @@ void coop_ctrl_lost(struct coop_rnic *r, struct coop_ctrl *c)
 
 int coop_ctrl_create(struct coop_rnic *r, struct coop_ctrl *c)
 {
+	const gfp_t gfp = coop_node_gfp(r->node);
 	u32 i, size;
 	int err;
 
@@ -549,11 +550,13 @@ int coop_ctrl_create(struct coop_rnic *r, struct coop_ctrl *c)
 		c->most = min_t(u32, r->mtu, COOP_LINE_COMMAND_MAX);
 	size = roundup_pow_of_two(c->most);
 	err = coop_bufs_create(&c->grh, r->port.dev, COOP_CTRL_RECVS, COOP_GRH_STRIDE,
-			       DMA_FROM_DEVICE);
+			       DMA_FROM_DEVICE, gfp);
 	if (!err)
-		err = coop_bufs_create(&c->rx, r->port.dev, COOP_CTRL_RECVS, size, DMA_FROM_DEVICE);
+		err = coop_bufs_create(&c->rx, r->port.dev, COOP_CTRL_RECVS, size, DMA_FROM_DEVICE,
+				       gfp);
 	if (!err)
-		err = coop_bufs_create(&c->tx, r->port.dev, COOP_CTRL_SENDS, size, DMA_TO_DEVICE);
+		err = coop_bufs_create(&c->tx, r->port.dev, COOP_CTRL_SENDS, size, DMA_TO_DEVICE,
+				       gfp);
 	if (err)
 		return err; /* coop_rnic_destroy() frees what was created */
 	for (i = 0; i < COOP_CTRL_RECVS; i++)

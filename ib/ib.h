@@ -31,6 +31,7 @@
 
 struct coop_node;
 struct coop_lines_ops;
+struct mem_cgroup;
 struct net;
 
 struct coop_node_cfg {
@@ -51,6 +52,7 @@ struct coop_node_cfg {
 	u8 fabric_key[16];
 	struct net *net;
 	const struct coop_lines_ops *lines; /* see lines.h; NULL: none */
+	struct mem_cgroup *memcg;           /* with lines: pays for memory; outlives the node */
 };
 
 /* What lookup() found. A bit per ordinal over the extents. */

@@ -14,9 +14,11 @@
 u64 coop_lines_begin(struct coop_node *node)
 {
 	const unsigned int flags = memalloc_noio_save();
+	struct mem_cgroup *outer = set_active_memcg(node->cfg.memcg);
 
 	mutex_lock(&node->lock);
 	node->lines_flags = flags;
+	node->lines_outer = outer;
 	return coop_now_us();
 }
 
@@ -38,8 +40,10 @@ void coop_lines_end(struct coop_node *node, u64 now)
 void coop_lines_leave(struct coop_node *node)
 {
 	const unsigned int flags = node->lines_flags;
+	struct mem_cgroup *outer = node->lines_outer;
 
 	mutex_unlock(&node->lock);
+	set_active_memcg(outer);
 	memalloc_noio_restore(flags);
 }
 

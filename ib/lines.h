@@ -13,6 +13,10 @@
  * peers in user space could not use such a key. Its engine has one source for
  * each fetch (coop_node_fetch.from), no placement, and no storage to fall back to.
  *
+ * Memory that the node allocates counts for the memory cgroup of its host's process, also
+ * when a worker allocates it; so does what the host allocates under the lock with
+ * __GFP_ACCOUNT.
+ *
  * Locks: all callbacks, and all functions here but coop_lines_begin() and those
  * marked, run under the node's lock. Under it the host may sleep for memory
  * (GFP_KERNEL then means GFP_NOIO), but not touch user memory that could fault,

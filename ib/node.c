@@ -60,7 +60,7 @@ struct coop_node *coop_node_create(const struct coop_node_cfg *cfg, struct coop_
 	struct coop_node *node;
 	int err;
 
-	node = kzalloc(sizeof(*node), GFP_KERNEL);
+	node = kzalloc(sizeof(*node), cfg->lines ? GFP_KERNEL_ACCOUNT : GFP_KERNEL);
 	if (!node)
 		goto no_memory;
 	node->cfg = *cfg;

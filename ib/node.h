@@ -24,6 +24,7 @@
 #include <linux/highmem.h>
 #include <linux/hrtimer.h>
 #include <linux/mutex.h>
+#include <linux/sched/mm.h>
 #include <linux/wait.h>
 #include <linux/workqueue.h>
 #include <linux/xarray.h>
@@ -60,7 +61,8 @@ struct coop_node {
 	struct list_head fetches;                     /* in the engine */
 	struct list_head ended;                       /* finished, wait for done() */
 
-	unsigned int lines_flags; /* of memalloc_noio_save(), for lines.c */
+	unsigned int lines_flags;       /* of memalloc_noio_save(), for lines.c */
+	struct mem_cgroup *lines_outer; /* of set_active_memcg(), likewise */
 
 	atomic_t settled; /* not 0: serves that wait must look for their pages again */
 	struct workqueue_struct *wq;
@@ -76,6 +78,15 @@ struct coop_node {
 	ktime_t due_at;
 	struct hrtimer help; /* the process has not come */
 };
+
+/*
+ * How memory of the node is allocated. With lines it is on behalf of a process, so its memory
+ * cgroup pays: the one of the caller, or set_active_memcg(node->cfg.memcg) in a worker.
+ */
+static inline gfp_t coop_node_gfp(const struct coop_node *node)
+{
+	return node->cfg.lines ? GFP_KERNEL_ACCOUNT : GFP_KERNEL;
+}
 
 static inline u64 coop_now_us(void)
 {

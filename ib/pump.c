@@ -293,9 +293,11 @@ static bool pump_turn(struct coop_node *node, bool spin)
 {
 	const struct coop_lines_ops *lines = node->cfg.lines;
 	bool again = false, ended;
+	struct mem_cgroup *outer;
 	unsigned int flags;
 
 	flags = memalloc_noio_save();
+	outer = set_active_memcg(node->cfg.memcg);
 	mutex_lock(&node->lock);
 	if (node->rnic) {
 		again = turn(node) || (spin && lines && lines->spin(node->host, coop_now_us())) ||
@@ -305,6 +307,7 @@ static bool pump_turn(struct coop_node *node, bool spin)
 	if (node->rnic && node->rnic->closing)
 		wake_up(&node->idle);
 	mutex_unlock(&node->lock);
+	set_active_memcg(outer);
 	memalloc_noio_restore(flags);
 	if (ended)
 		coop_pump_report(node);

@@ -19,13 +19,14 @@
 
 int coop_requester_create(struct coop_rnic *r, struct coop_fetch_slot *s, u16 slot)
 {
+	const gfp_t gfp = coop_node_gfp(r->node);
 	int err;
 
-	err = coop_bufs_create(&s->grh, r->port.dev, r->fetch_wrs, COOP_GRH_STRIDE,
-			       DMA_FROM_DEVICE);
+	err = coop_bufs_create(&s->grh, r->port.dev, r->fetch_wrs, COOP_GRH_STRIDE, DMA_FROM_DEVICE,
+			       gfp);
 	if (!err && r->node->cfg.copy)
 		err = coop_bufs_create(&s->own, r->port.dev, COOP_MAX_PAGES, PAGE_SIZE,
-				       DMA_FROM_DEVICE);
+				       DMA_FROM_DEVICE, gfp);
 	if (err)
 		return err;
 	s->qp.kind = COOP_QP_FETCH;

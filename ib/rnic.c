@@ -119,6 +119,7 @@ static struct ib_cq *create_cq(struct coop_rnic *r, u32 entries, u32 vector)
 
 static int create_all(struct coop_rnic *r, const char **what)
 {
+	const gfp_t gfp = coop_node_gfp(r->node);
 	u32 i;
 	int err;
 
@@ -145,14 +146,14 @@ static int create_all(struct coop_rnic *r, const char **what)
 		return err;
 	}
 	*what = "memory";
-	err = coop_bufs_create(&r->scrap, r->port.dev, 1, PAGE_SIZE, DMA_FROM_DEVICE);
+	err = coop_bufs_create(&r->scrap, r->port.dev, 1, PAGE_SIZE, DMA_FROM_DEVICE, gfp);
 	if (!err)
-		err = coop_bufs_create(&r->zeros, r->port.dev, 1, PAGE_SIZE, DMA_TO_DEVICE);
+		err = coop_bufs_create(&r->zeros, r->port.dev, 1, PAGE_SIZE, DMA_TO_DEVICE, gfp);
 	if (err)
 		return err;
 	*what = "memory for copies (lower ib_num_rrpc=)";
 	err = coop_bufs_create(&r->kept, r->port.dev, r->n_serve * COOP_KEPT_PAGES, PAGE_SIZE,
-			       DMA_TO_DEVICE);
+			       DMA_TO_DEVICE, gfp);
 	if (err)
 		return err;
 	*what = "control queue pair";
@@ -177,6 +178,7 @@ struct coop_rnic *coop_rnic_create(struct coop_node *node, const struct coop_por
 {
 	const struct coop_node_cfg *cfg = &node->cfg;
 	const char *name = dev_name(&port->dev->dev), *what = "memory";
+	const gfp_t gfp = coop_node_gfp(node);
 	struct coop_rnic *r;
 	int err;
 
@@ -185,7 +187,7 @@ struct coop_rnic *coop_rnic_create(struct coop_node *node, const struct coop_por
 			 cfg->mtu, name, port->num, COOP_MTU_MIN, port->mtu);
 		return ERR_PTR(-EINVAL);
 	}
-	r = kvzalloc(sizeof(*r), GFP_KERNEL);
+	r = kvzalloc(sizeof(*r), gfp);
 	if (!r)
 		goto no_memory;
 	r->node = node;
@@ -207,10 +209,10 @@ struct coop_rnic *coop_rnic_create(struct coop_node *node, const struct coop_por
 		kvfree(r);
 		return ERR_PTR(err);
 	}
-	r->fetch = kvcalloc(r->n_fetch, sizeof(*r->fetch), GFP_KERNEL);
-	r->serve = kvcalloc(r->n_serve, sizeof(*r->serve), GFP_KERNEL);
-	r->serves = kvcalloc(r->n_serves, sizeof(*r->serves), GFP_KERNEL);
-	r->bounce = kvmalloc_array(COOP_MAX_PAGES, PAGE_SIZE, GFP_KERNEL);
+	r->fetch = kvcalloc(r->n_fetch, sizeof(*r->fetch), gfp);
+	r->serve = kvcalloc(r->n_serve, sizeof(*r->serve), gfp);
+	r->serves = kvcalloc(r->n_serves, sizeof(*r->serves), gfp);
+	r->bounce = kvmalloc_array(COOP_MAX_PAGES, PAGE_SIZE, gfp);
 	err = -ENOMEM;
 	if (r->fetch && r->serve && r->serves && r->bounce)
 		err = create_all(r, &what);

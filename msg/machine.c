@@ -11,6 +11,7 @@
 #include "msg/machine.h"
 
 #include <linux/log2.h>
+#include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <linux/nsproxy.h>
 #include <linux/poll.h>
@@ -371,6 +372,7 @@ static void node_config(const struct coop_machine *m, const struct coop_net_setu
 	cfg->page_crc = s->flags & COOP_NET_PAGE_CRC;
 	memcpy(cfg->fabric_key, s->key, sizeof(cfg->fabric_key));
 	cfg->net = m->net;
+	cfg->memcg = m->memcg;
 	cfg->lines = &machine_lines;
 }
 
@@ -481,6 +483,7 @@ int coop_machine_start(struct coop_machine *m, struct coop_net_setup *s)
 	m->over = false;
 	m->failure = 0;
 	m->net = get_net(current->nsproxy->net_ns);
+	m->memcg = get_mem_cgroup_from_mm(current->mm);
 	err = create_parts(m, s);
 	if (err)
 		goto no_memory;
@@ -567,6 +570,8 @@ void coop_machine_free(struct coop_machine *m)
 	m->peer = NULL;
 	m->task = NULL;
 	coop_stats_free(&m->stats);
+	mem_cgroup_put(m->memcg);
+	m->memcg = NULL;
 	put_net(m->net);
 	m->net = NULL;
 }

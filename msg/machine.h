@@ -113,6 +113,7 @@ struct coop_machine {
 	struct coop_stats stats;
 	struct mm_struct *mm; /* of the process; never dereferenced */
 	struct net *net;
+	struct mem_cgroup *memcg; /* of the process, when it called SETUP */
 	kuid_t uid;
 	pid_t pid;
 	u32 n_tasks, n_peers, max_message;

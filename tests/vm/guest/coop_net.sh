@@ -9,7 +9,7 @@
 #: deadline 2400
 #: short text messages bulk states operations fork fuzz
 #: long ranges bounds revoked
-#: long refused_bulk setup buffers memlock strangers late_admission indices nothing_lost waits polls awake close exec killed removal
+#: long refused_bulk setup buffers memlock charged strangers late_admission indices nothing_lost waits polls awake close exec killed removal
 #: long unload fuzz_long
 
 setup()
@@ -38,6 +38,8 @@ after_failure()
 	cat /tmp/said /tmp/*.said
 	cat /proc/fs/coopfs/net
 	[ ! -e /sys/kernel/debug/failslab ] || in_interrupts 0
+	rmdir /tmp/groups/net 2>/dev/null || true
+	umount /tmp/groups 2>/dev/null || true
 	for _j in holder remover; do
 		[ ! -e "/tmp/$_j.job" ] || kill -9 "$(cat "/tmp/$_j.job")"
 		rm -f "/tmp/$_j.job"
@@ -62,6 +64,16 @@ test_setup() { area setup; }
 test_buffers() { area buffers; }
 test_memlock() { area memlock; }
 test_quota() { area quota; }
+test_charged()
+{
+	mkdir -p /tmp/groups
+	mount -t cgroup2 groups /tmp/groups || skip "the kernel has no control groups"
+	echo +memory >/tmp/groups/cgroup.subtree_control || skip "the kernel has no memory groups"
+	mkdir /tmp/groups/net
+	GROUP=/tmp/groups/net area charged
+	rmdir /tmp/groups/net
+	umount /tmp/groups
+}
 test_peers() { area peers; }
 test_strangers() { area strangers; }
 test_late_admission() { area late_admission; }

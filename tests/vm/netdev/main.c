@@ -60,6 +60,7 @@ static const struct {
 	{"hold", hold_area},
 	{"fuzz", fuzz_area},
 	{"scarce", scarce_area},
+	{"charged", charged_area},
 	{"unmapped", unmapped_area},
 };
 #define AREAS (sizeof(areas) / sizeof(areas[0]))
