@@ -27,6 +27,7 @@
  * COOP_NET_AWAKE the module looks at the ring again before it sleeps, else COOP_NET_ENTER tells it.
  * If there was no room for their events, operations stay in the ring, and events about peers and
  * readers wait; a process that has made room calls COOP_NET_ENTER, or poll(), for them to go on.
+ * COOP_NET_CANCEL and COOP_NET_PLACE need no room, but wait for operations before them.
  *
  * Peers read an offer by requests of rpc/fetch, as many as they like, until COOP_NET_CANCEL; those
  * that are served then end without a page that their readers believe, and COOP_NET_OFFER_OVER

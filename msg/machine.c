@@ -107,21 +107,34 @@ static void perform(struct coop_machine *m, const struct coop_net_op *op, u64 no
 	}
 }
 
+/*
+ * Copies the operation that can be taken next. 0: there is none, or no room for its event; -EPROTO:
+ * an index is impossible. What ends or changes an operation has no event: it needs no room, because
+ * it may be what makes room.
+ */
+static int next_op(struct coop_machine *m, struct coop_net_op *op)
+{
+	const s64 room = coop_rings_room(&m->rings);
+	int got;
+
+	if (room < 0)
+		return -EPROTO;
+	got = coop_rings_peek(&m->rings, op);
+	if (got > 0 && !room && op->code != COOP_NET_CANCEL && op->code != COOP_NET_PLACE)
+		return 0;
+	return got;
+}
+
 bool coop_machine_take(struct coop_machine *m, u64 now)
 {
 	struct coop_net_op op;
-	s64 room;
-	int n, got = 0;
+	int n, got;
 
 	for (n = 0; n < TAKE_MOST && coop_machine_runs(m); n++) {
-		room = coop_rings_room(&m->rings);
-		if (room > 0)
-			got = coop_rings_peek(&m->rings, &op);
-		if (room < 0 || got < 0) {
+		got = next_op(m, &op);
+		if (got < 0)
 			coop_machine_fail(m, -EPROTO);
-			return false;
-		}
-		if (room == 0 || !got)
+		if (got <= 0)
 			return false;
 		perform(m, &op, now);
 		coop_rings_take(&m->rings);
@@ -243,13 +256,14 @@ static bool machine_awake(void *host, u64 now)
 static bool machine_asleep(void *host)
 {
 	struct coop_machine *m = host;
+	struct coop_net_op op;
 
 	if (!coop_machine_runs(m))
 		return true;
 	WRITE_ONCE(m->rings.shared->state, 0);
 	/* Pairs with the process's fence between its operations and its look at the state. */
 	smp_mb();
-	if (!coop_rings_pending(&m->rings) || coop_rings_room(&m->rings) == 0)
+	if (!next_op(m, &op))
 		return true;
 	WRITE_ONCE(m->rings.shared->state, COOP_NET_AWAKE);
 	return false;
@@ -506,7 +520,10 @@ int coop_machine_start(struct coop_machine *m, struct coop_net_setup *s)
 	return 0;
 
 no_memory:
-	strscpy(s->why, err == -ENOMEM ? "out of memory" : "a parameter is out of range",
+	strscpy(s->why,
+		err == -ENOMEM   ? "out of memory"
+		: err == -ENODEV ? "the device has been removed"
+				 : "a parameter is out of range",
 		sizeof(s->why));
 err:
 	coop_machine_free(m);

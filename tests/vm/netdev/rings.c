@@ -144,6 +144,25 @@ static void take_some(struct pair *p, struct count *n, unsigned int most)
 		n->texts += ev.code == COOP_NET_TEXT_IN;
 }
 
+/* Offers have reserved all room for events, so nothing but their end makes some. */
+static bool no_room(struct pair *p, const struct memory *b)
+{
+	const uint64_t end = now_ms() + 30000ull * patience;
+	uint32_t offers[DEEP];
+
+	for (uint32_t i = 0; i < DEEP; i++)
+		offers[i] = offer(&p->a, b, 0, 10, (struct lending){i, 1, 0, 0});
+	while (__atomic_load_n(&p->a.rings->op_head, __ATOMIC_ACQUIRE) != p->a.rings->op_tail &&
+	       now_ms() < end)
+		enter(&p->a, 0, 0);
+	for (uint32_t i = 0; i < DEEP; i++)
+		cancel(&p->a, offers[i]);
+	for (uint32_t i = 0; i < DEEP; i++)
+		if (await(&p->a, COOP_NET_OFFER_OVER, offers[i], NULL) != -ECANCELED)
+			return CHECK(!"an offer ends");
+	return true;
+}
+
 /* Many operations, and a process that takes events late and few at a time. */
 void nothing_lost_area(void)
 {
@@ -155,6 +174,7 @@ void nothing_lost_area(void)
 	struct pair p;
 
 	NEED(memory_make(&b, ODD, 1000, 4) && small_pair(&p) && memory_add(&p.a, &b));
+	NEED(no_room(&p, &b));
 	n.b = &b;
 	while (n.posted < all && now_ms() < end && !machine_failed(&p.a)) {
 		while (random_next(&n.random) % 100 && post_some(&p, &n))
