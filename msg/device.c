@@ -123,20 +123,40 @@ out:
 	return err;
 }
 
+/* The first fields of every version of coop_net_setup. */
+struct setup_head {
+	u32 size, abi;
+};
+
+static_assert(offsetof(struct coop_net_setup, size) == offsetof(struct setup_head, size));
+static_assert(offsetof(struct coop_net_setup, abi) == offsetof(struct setup_head, abi));
+
+/* Of a structure that is shorter than ours we know no other field. */
+static long short_setup(const struct setup_head *h, void __user *arg)
+{
+	if (h->abi == COOP_NET_ABI || h->size < sizeof(*h))
+		return -EINVAL;
+	if (put_user((u32)COOP_NET_ABI, (u32 __user *)(arg + offsetof(struct setup_head, abi))))
+		return -EFAULT;
+	return -EPROTO;
+}
+
 static long net_setup(struct coop_machine *m, void __user *arg)
 {
 	struct coop_net_setup *s;
-	u32 size;
+	struct setup_head h;
 	long err;
 
-	if (get_user(size, (u32 __user *)arg))
+	if (copy_from_user(&h, arg, sizeof(h)))
 		return -EFAULT;
-	if (size < sizeof(*s))
-		return -EINVAL;
+	if (h.size > PAGE_SIZE)
+		return -E2BIG; /* all of it is read */
+	if (h.size < sizeof(*s))
+		return short_setup(&h, arg);
 	s = kzalloc(sizeof(*s), GFP_KERNEL);
 	if (!s)
 		return -ENOMEM;
-	err = copy_struct_from_user(s, sizeof(*s), arg, size);
+	err = copy_struct_from_user(s, sizeof(*s), arg, h.size);
 	if (!err) {
 		err = set_up(m, s);
 		/* After -EFAULT here the machine is set up, and ends with its file. */

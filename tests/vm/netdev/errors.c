@@ -161,6 +161,31 @@ static void setup_ranges(int fd)
 	refused(fd, s, EADDRNOTAVAIL, "an address that is not here");
 }
 
+/* Structures of other versions, of other sizes. */
+static void setup_sizes(int fd)
+{
+	struct coop_net_setup s = setup_for(device[0]);
+	static uint8_t longer[3 * PAGE];
+
+	s.size = 100;
+	s.abi = COOP_NET_ABI + 1;
+	memset(s.why, 'w', sizeof(s.why));
+	FAILS(ioctl(fd, COOP_NET_SETUP, &s), EPROTO);
+	CHECK(s.abi == COOP_NET_ABI && s.size == 100 && s.why[0] == 'w');
+	FAILS(ioctl(fd, COOP_NET_SETUP, &s), EINVAL); /* of this version, but too short */
+	s = setup_for(device[0]);
+	s.size = PAGE;
+	s.port = 77; /* refused, but not for its size */
+	memcpy(longer, &s, sizeof(s));
+	FAILS(ioctl(fd, COOP_NET_SETUP, longer), ENODEV);
+	longer[PAGE - 1] = 1;
+	FAILS(ioctl(fd, COOP_NET_SETUP, longer), E2BIG);
+	s.size = PAGE + 8;
+	memset(longer, 0, sizeof(longer));
+	memcpy(longer, &s, sizeof(s));
+	FAILS(ioctl(fd, COOP_NET_SETUP, longer), E2BIG);
+}
+
 void setup_area(void)
 {
 	const int fd = open(COOP_NET_DEVICE, O_RDWR | O_CLOEXEC);
@@ -171,6 +196,7 @@ void setup_area(void)
 	FAILS(ioctl(fd, COOP_NET_SETUP, &s), EINVAL);
 	s.size = 0;
 	FAILS(ioctl(fd, COOP_NET_SETUP, &s), EINVAL);
+	setup_sizes(fd);
 	setup_ranges(fd);
 	s = setup_for(device[0]);
 	NEED(!ioctl(fd, COOP_NET_SETUP, &s));
