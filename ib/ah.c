@@ -118,7 +118,7 @@ static void make(struct coop_ah *ah, bool first)
 	fill(r, ah, &attr);
 	if (wanted && first) {
 		ah->making++;
-		queue_delayed_work(coop_ib_wq, &ah->second, msecs_to_jiffies(AH_SECOND_MS));
+		queue_delayed_work(node->paths, &ah->second, msecs_to_jiffies(AH_SECOND_MS));
 	}
 	mutex_unlock(&node->lock);
 
@@ -231,7 +231,7 @@ struct coop_ah *coop_ah_get(struct coop_rnic *r, const struct coop_addr *to, u64
 	    (!ah->made_us || now - ah->made_us > (ah->ib ? AH_RENEW_US : AH_RETRY_US))) {
 		ah->wanted = true;
 		ah->making = 1;
-		queue_work(coop_ib_wq, &ah->first);
+		queue_work(r->node->paths, &ah->first);
 	}
 	return ah->ib || ah->wanted ? ah : NULL;
 }

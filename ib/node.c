@@ -12,6 +12,12 @@
 
 #include "ib/node.h"
 
+/*
+ * Addresses that a node with lines resolves at a time. Its process names as many as it likes that
+ * do not answer, and so do others by datagrams to it; each takes a worker for up to a second.
+ */
+#define LINES_PATHS 32
+
 int coop_ib_init(void)
 {
 	int err;
@@ -40,6 +46,27 @@ static void free_node(struct coop_node *node)
 	kfree_sensitive(node);
 }
 
+static void destroy_queues(struct coop_node *node)
+{
+	if (node->paths && node->paths != coop_ib_wq)
+		destroy_workqueue(node->paths);
+	if (node->wq)
+		destroy_workqueue(node->wq);
+}
+
+static bool create_queues(struct coop_node *node)
+{
+	/* Readers wait for it under memory pressure. Unbound, because checksums and copies run
+	 * here. */
+	node->wq = alloc_workqueue("coopfs_node", WQ_UNBOUND | WQ_HIGHPRI | WQ_MEM_RECLAIM, 1);
+	node->paths = node->cfg.lines ? alloc_workqueue("coopfs_paths", WQ_UNBOUND, LINES_PATHS)
+				      : coop_ib_wq;
+	if (node->wq && node->paths)
+		return true;
+	destroy_queues(node);
+	return false;
+}
+
 /* Ends a node that is not attached to a device. */
 static void end_node(struct coop_node *node)
 {
@@ -49,7 +76,7 @@ static void end_node(struct coop_node *node)
 	hrtimer_cancel(&node->help);
 	cancel_work_sync(&node->pump);
 	coop_pump_report(node);
-	destroy_workqueue(node->wq);
+	destroy_queues(node);
 	free_node(node);
 }
 
@@ -82,10 +109,7 @@ struct coop_node *coop_node_create(const struct coop_node_cfg *cfg, struct coop_
 	hrtimer_init(&node->help, CLOCK_MONOTONIC, HRTIMER_MODE_REL_SOFT);
 	node->help.function = coop_pump_unhelped;
 	init_waitqueue_head(&node->idle);
-	/* Readers wait for it under memory pressure. Unbound, because checksums and copies run
-	 * here. */
-	node->wq = alloc_workqueue("coopfs_node", WQ_UNBOUND | WQ_HIGHPRI | WQ_MEM_RECLAIM, 1);
-	if (!node->wq) {
+	if (!create_queues(node)) {
 		free_node(node);
 		goto no_memory;
 	}

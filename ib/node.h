@@ -66,6 +66,7 @@ struct coop_node {
 
 	atomic_t settled; /* not 0: serves that wait must look for their pages again */
 	struct workqueue_struct *wq;
+	struct workqueue_struct *paths; /* resolves addresses: coop_ib_wq, or with lines its own */
 	struct work_struct pump;
 	struct delayed_work refresh; /* on coop_ib_wq */
 	atomic_t paths_changed;      /* the next refresh retires address handles */

@@ -9,7 +9,7 @@
 #: deadline 2400
 #: short text messages bulk states operations fork fuzz
 #: long ranges bounds revoked
-#: long refused_bulk setup buffers memlock charged strangers late_admission indices nothing_lost waits polls awake close exec killed removal
+#: long refused_bulk setup buffers memlock charged strangers late_admission indices nothing_lost waits polls awake close exec killed nobody removal
 #: long unload fuzz_long
 
 setup()
@@ -92,6 +92,7 @@ test_fork() { area fork; }
 test_exec() { area exec; }
 test_killed() { area killed; }
 test_many() { area many; }
+test_nobody() { area nobody; }
 
 # The wire loses, duplicates and delays what both directions carry.
 test_bad_wire()

@@ -476,6 +476,54 @@ void many_area(void)
 	CHECK(lists(&before));
 }
 
+/* ---- peers that do not exist ---- */
+
+/* Texts to n addresses of the devices' network that no host has, by several paths each. */
+static unsigned int texts_to_nobody(struct machine *m, unsigned int n)
+{
+	static const uint8_t text[COOP_NET_TEXT] = "nobody";
+	struct machine nobody = *m;
+	unsigned int sent = 0;
+
+	for (unsigned int i = 0; i < n; i++) {
+		uint32_t peer;
+
+		nobody.setup.self.gid[15] = (uint8_t)(10 + i % 240);
+		nobody.setup.self.sl = (uint8_t)(i / 240);
+		nobody.setup.self.qpn = 0x100000 + i;
+		peer = peer_open(m, &nobody, COOKIE_B);
+		if (!CHECK(peer))
+			break;
+		send_text(m, peer, text);
+		sent++;
+	}
+	return sent;
+}
+
+/* Its workers look for their link addresses; other machines look for others, and it can end. */
+void nobody_area(void)
+{
+	struct coop_net_setup s = setup_for(device[0]);
+	int before = listed();
+	struct machine m;
+	struct pair p;
+	uint64_t began;
+
+	s.handles = s.peers = 2048;
+	NEED(machine_setup(&m, &s) && machine_map(&m));
+	m.self = 0x77;
+	CHECK(texts_to_nobody(&m, 960) == 960);
+	began = now_ms();
+	if (pair_open(&p))
+		CHECK(pair_works(&p));
+	fprintf(stderr, "two machines found each other after %llu ms\n",
+		(unsigned long long)(now_ms() - began));
+	pair_close(&p);
+	CHECK(!machine_failed(&m));
+	machine_close(&m);
+	CHECK(lists(&before));
+}
+
 /* A fetch is under way when the rings are unmapped; a line of input before each step. */
 void unmapped_area(void)
 {

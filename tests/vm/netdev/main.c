@@ -62,6 +62,7 @@ static const struct {
 	{"scarce", scarce_area},
 	{"charged", charged_area},
 	{"unmapped", unmapped_area},
+	{"nobody", nobody_area},
 };
 #define AREAS (sizeof(areas) / sizeof(areas[0]))
 

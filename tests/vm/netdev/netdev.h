@@ -199,7 +199,7 @@ area_fn states_area, setup_area, buffers_area, memlock_area, quota_area, peers_a
 	late_admission_area, operations_area;
 area_fn indices_area, nothing_lost_area, waits_area, polls_area, awake_area, mapping_area;
 area_fn close_area, fork_area, exec_area, killed_area, many_area, removal_area, unmapped_area,
-	hold_area;
+	hold_area, nobody_area;
 area_fn fuzz_area, scarce_area, charged_area;
 
 #endif /* COOP_TESTS_NETDEV_H */
