@@ -15,6 +15,7 @@
 #include <linux/miscdevice.h>
 #include <linux/mm.h>
 #include <linux/module.h>
+#include <linux/pid.h>
 #include <linux/poll.h>
 #include <linux/proc_fs.h>
 #include <linux/sched/mm.h>
@@ -102,7 +103,6 @@ static int set_up(struct coop_machine *m, struct coop_net_setup *s)
 	if (m->ready)
 		goto out;
 	m->uid = current_uid();
-	m->pid = task_tgid_nr(current);
 	err = join(m);
 	if (err) {
 		snprintf(s->why, sizeof(s->why),
@@ -115,6 +115,7 @@ static int set_up(struct coop_machine *m, struct coop_net_setup *s)
 		leave(m);
 		goto out;
 	}
+	m->pid = get_task_pid(current, PIDTYPE_TGID);
 	m->mm = current->mm;
 	mmgrab(m->mm);
 	smp_store_release(&m->ready, true); /* all of it is visible */
@@ -512,6 +513,7 @@ static int net_release(struct inode *inode, struct file *file)
 		leave(m);
 		coop_machine_free(m);
 		mmdrop(m->mm);
+		put_pid(m->pid);
 	}
 	mutex_destroy(&m->setup);
 	kfree(m);
@@ -549,7 +551,8 @@ static void show_machine(struct seq_file *out, struct coop_machine *m)
 	coop_node_describe(m->node, device, sizeof(device));
 	(void)coop_lines_begin(m->node);
 	(void)coop_lines_self(m->node, &self, &data_qpn, &data_qkey);
-	seq_printf(out, "pid %d uid %u device %s qpn 0x%x data_qpn 0x%x", m->pid,
+	seq_printf(out, "pid %d uid %u device %s qpn 0x%x data_qpn 0x%x",
+		   pid_nr_ns(m->pid, proc_pid_ns(file_inode(out->file)->i_sb)),
 		   from_kuid_munged(seq_user_ns(out), m->uid), device, self.qpn, data_qpn);
 	seq_printf(out, " peers %u buffers %u pinned %llu", coop_peers_open(m), m->n_buffers,
 		   m->pinned);

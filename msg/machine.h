@@ -115,7 +115,7 @@ struct coop_machine {
 	struct net *net;
 	struct mem_cgroup *memcg; /* of the process, when it called SETUP */
 	kuid_t uid;
-	pid_t pid;
+	struct pid *pid;
 	u32 n_tasks, n_peers, max_message;
 	struct list_head link; /* the list of machines (device.c) */
 

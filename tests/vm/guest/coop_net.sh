@@ -131,6 +131,9 @@ test_removal()
 test_unload()
 {
 	interactive holder hold
+	grep -q "^pid $(cat /tmp/holder.job) " /proc/fs/coopfs/net || die "the holder is not listed"
+	_said=$(unshare -p -f --mount-proc cat /proc/fs/coopfs/net | cut -d ' ' -f 1-2 | sort -u)
+	[ "$_said" = "pid 0" ] || die "another PID namespace sees $_said"
 	rmmod coopfs && die "the module went under its user"
 	grep -q '^coopfs ' /proc/modules || die "the module is not there"
 	[ -c /dev/coop-net ] || die "the device is not there"
