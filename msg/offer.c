@@ -170,10 +170,13 @@ static bool within(const struct coop_task *t, u64 shift, const struct coop_ev *e
 	return true;
 }
 
-/* A page of ours with the bytes of the offer at 'at', zeros behind its end; or NULL. */
+/*
+ * A page of ours with the bytes of the offer at 'at', zeros behind its end; or NULL. It counts for
+ * the memory cgroup of our process: a reader must not bring the OOM killer upon that.
+ */
 static struct page *own_page(const struct coop_task *t, u64 at)
 {
-	struct page *page = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	struct page *page = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_NORETRY | __GFP_NOWARN);
 	const size_t n = min_t(u64, PAGE_BYTES, t->length - at);
 	void *p;
 
@@ -218,7 +221,7 @@ void coop_offer_lookup(void *host, const struct coop_ev *ev, struct coop_found *
 	t = find(m, ev->fid.hi, ev->version);
 	if (!t || !may_read(m, t, ev) || !within(t, shift, ev))
 		return;
-	s = kzalloc(sizeof(*s), GFP_KERNEL_ACCOUNT);
+	s = kzalloc(sizeof(*s), GFP_KERNEL_ACCOUNT | __GFP_NORETRY | __GFP_NOWARN);
 	if (!s)
 		return;
 	s->task = t;

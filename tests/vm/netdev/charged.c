@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * charged.c - the memory that the module has for a machine counts for the memory cgroup of its
- * process: what SETUP allocates, and what a worker of the module allocates for its operations.
+ * process: what SETUP allocates, and what a worker of the module allocates for its operations. If
+ * a limit is in the way of a reader, nobody is killed for it.
  *
  * GROUP in the environment is the directory of a cgroup of version 2, with the memory controller
- * and no other member.
+ * and no other member, below the one of this process.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "netdev.h"
@@ -37,13 +40,37 @@ static uint64_t charged(void)
 	return strtoull(text, NULL, 10);
 }
 
-static bool enter_group(void)
+static bool write_group(const char *name, const char *text)
 {
-	const int fd = file_of_group("cgroup.procs", O_WRONLY);
-	const bool good = CHECK(fd >= 0 && write(fd, "0", 1) == 1);
+	const int fd = file_of_group(name, O_WRONLY);
+	const bool good = CHECK(fd >= 0 && write(fd, text, strlen(text)) > 0);
 
 	close(fd);
 	return good;
+}
+
+static bool enter_group(void)
+{
+	return write_group("cgroup.procs", "0");
+}
+
+static bool leave_group(void)
+{
+	return write_group("../cgroup.procs", "0");
+}
+
+/* How often that happened in the group. */
+static unsigned long events(const char *what)
+{
+	const int fd = file_of_group("memory.events", O_RDONLY);
+	char text[512] = "\n", line[32];
+	const char *at;
+
+	CHECK(fd >= 0 && read(fd, text + 1, sizeof(text) - 2) > 0);
+	close(fd);
+	snprintf(line, sizeof(line), "\n%s ", what);
+	at = strstr(text, line);
+	return CHECK(at) ? strtoul(at + strlen(line), NULL, 10) : 0;
 }
 
 /* What a machine with so many queue pairs costs, at least. */
@@ -81,26 +108,25 @@ static bool all_taken(void *about)
 }
 
 #define FETCHES 64
+#define LONG_US 1000000000 /* longer than any test */
 
-/* Stores operations without telling the module. */
-static void store_fetches(struct machine *m, uint32_t peer, const struct memory *b)
+/* Stores a fetch of the first pages without telling the module. Its handle. */
+static uint32_t store_fetch(struct machine *m, uint32_t peer, const struct memory *b)
 {
 	const uint32_t pages = m->setup.fetch_pages;
+	struct coop_net_op *op = op_next(m);
 
-	for (int i = 0; i < FETCHES; i++) {
-		struct coop_net_op *op = op_next(m);
-
-		op->code = COOP_NET_FETCH;
-		op->peer = peer;
-		op->buffer = b->buffer;
-		op->length = pages * PAGE;
-		op->u.fetch.fid[1] = m->self;
-		op->u.fetch.version = 1;
-		op->u.fetch.size = pages * PAGE;
-		op->u.fetch.want = ~0ull >> (64 - pages);
-		op->u.fetch.budget_us = 1000000000;
-		__atomic_store_n(&m->rings->op_tail, m->rings->op_tail + 1, __ATOMIC_RELEASE);
-	}
+	op->code = COOP_NET_FETCH;
+	op->peer = peer;
+	op->buffer = b->buffer;
+	op->length = pages * PAGE;
+	op->u.fetch.fid[1] = m->self;
+	op->u.fetch.version = 1;
+	op->u.fetch.size = pages * PAGE;
+	op->u.fetch.want = ~0ull >> (64 - pages);
+	op->u.fetch.budget_us = LONG_US;
+	__atomic_store_n(&m->rings->op_tail, m->rings->op_tail + 1, __ATOMIC_RELEASE);
+	return op->handle;
 }
 
 /*
@@ -126,7 +152,8 @@ static void workers_are_charged(void)
 	peer = peer_open(&m, &other, COOKIE_B);
 	NEED(peer && memory_make(&b, ODD, m.setup.fetch_pages * PAGE, 1) && memory_add(&m, &b));
 	before = charged();
-	store_fetches(&m, peer, &b);
+	for (int i = 0; i < FETCHES; i++)
+		store_fetch(&m, peer, &b);
 	at.fd = m.fd;
 	CHECK(poll(&at, 1, 0) == 0);
 	CHECK(until(all_taken, &m, "the operations are taken"));
@@ -140,6 +167,78 @@ static void workers_are_charged(void)
 	memory_free(&b);
 }
 
+/* Another process of the group, which the OOM killer would choose. */
+static pid_t bystander(void)
+{
+	const pid_t child = fork();
+
+	if (!child) {
+		if (!enter_group())
+			_exit(1);
+		for (;;)
+			pause();
+	}
+	return child;
+}
+
+/* Reads n times, all at a time, what needs copies. Whether all of it arrived. */
+static bool all_read(struct pair *p, const struct memory *to, unsigned int n)
+{
+	uint32_t handle[FETCHES];
+	bool good = true;
+
+	for (unsigned int i = 0; i < n; i++)
+		handle[i] = store_fetch(&p->b, p->at_b, to);
+	for (unsigned int i = 0; i < n; i++) /* the first wait performs them */
+		good &= !await(&p->b, COOP_NET_FETCHED, handle[i], NULL);
+	return good;
+}
+
+static bool readers_open(struct pair *p)
+{
+	struct coop_net_setup s = setup_for(device[0]), t = setup_for(device[1]);
+
+	s.serves = t.fetches = FETCHES;
+	/* What a machine needs counts for the group that its process is in at SETUP. */
+	if (!enter_group() || !CHECK(machine_setup(&p->a, &s)) || !leave_group() ||
+	    !CHECK(machine_setup(&p->b, &t)) || !CHECK(machine_map(&p->a)) ||
+	    !CHECK(machine_map(&p->b)))
+		return false;
+	p->a.self = 0x1111;
+	p->b.self = 0x2222;
+	p->at_a = peer_open(&p->a, &p->b, COOKIE_B);
+	p->at_b = peer_open(&p->b, &p->a, COOKIE_A);
+	return CHECK(p->at_a && p->at_b) && pair_works(p);
+}
+
+/* Readers ask for more copies than the group may have. */
+static void readers_at_limit(void *unused)
+{
+	struct pair p = {.a.fd = -1, .b.fd = -1};
+	struct memory from, to;
+	char limit[32];
+	size_t bytes;
+	pid_t other;
+
+	NEED(readers_open(&p));
+	bytes = p.b.setup.fetch_pages * PAGE;
+	NEED(memory_make(&from, ODD, bytes, 1) && memory_make(&to, ALIGNED, bytes, 2));
+	NEED(memory_add(&p.a, &from) && memory_add(&p.b, &to));
+	offer(&p.a, &from, 0, bytes, (struct lending){0, 1, 0, 0});
+	other = bystander();
+	CHECK(all_read(&p, &to, 1));
+	snprintf(limit, sizeof(limit), "%llu", (unsigned long long)charged() + (64 << 10));
+	CHECK(write_group("memory.max", limit));
+	CHECK(!all_read(&p, &to, FETCHES));
+	CHECK(events("max") > 0 && events("oom_kill") == 0);
+	CHECK(write_group("memory.max", "max"));
+	CHECK(all_read(&p, &to, 1));
+	copy_wanted(&from, 0, &to, 0, bytes);
+	CHECK(memory_right(&to) && memory_right(&from));
+	CHECK(other > 0 && !kill(other, SIGKILL) && waitpid(other, NULL, 0) == other);
+	pair_close(&p);
+}
+
 static void inside(void *unused)
 {
 	if (!enter_group())
@@ -151,4 +250,5 @@ static void inside(void *unused)
 void charged_area(void)
 {
 	CHECK(!in_child(inside, NULL));
+	CHECK(!in_child(readers_at_limit, NULL));
 }
