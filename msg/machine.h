@@ -83,8 +83,8 @@ struct coop_peer {
 	u64 cookie, sender; /* 0: not admitted */
 	u64 stranger;       /* tag of a message that was refused */
 	u8 refusals;        /* of its messages, before the process can have admitted it */
-	bool announced;     /* STRANGER was told, as event number told_at */
-	u32 told_at;
+	bool announced;     /* STRANGER was told, behind told_at events */
+	u64 told_at;
 	u64 refused_at,
 		known_at; /* the last refusal; when the process had taken STRANGER. 0: not yet */
 	struct list_head link; /* machine->news; free ones: machine->free_peers */

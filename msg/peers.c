@@ -213,7 +213,7 @@ static void tell(struct coop_machine *m, struct coop_peer *p, u8 code)
 	p->tell &= ~BIT_OF(code);
 	if (code == COOP_NET_STRANGER && !p->announced) {
 		p->announced = true;
-		p->told_at = m->rings.event_tail;
+		p->told_at = m->figures.events;
 	}
 	coop_rings_reserve(&m->rings);
 	coop_event(m, &ev);
@@ -221,7 +221,10 @@ static void tell(struct coop_machine *m, struct coop_peer *p, u8 code)
 
 bool coop_peer_known(const struct coop_machine *m, const struct coop_peer *p)
 {
-	return p->announced && (s32)(READ_ONCE(m->rings.shared->event_head) - p->told_at) > 0;
+	/* Those in the ring, if the process tells the truth. */
+	const u32 left = m->rings.event_tail - READ_ONCE(m->rings.shared->event_head);
+
+	return p->announced && m->figures.events - left > p->told_at;
 }
 
 bool coop_peers_tell(struct coop_machine *m)
