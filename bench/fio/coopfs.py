@@ -146,7 +146,7 @@ class coopfs_peer(coopfs_storage):
         earlier would read from storage."""
         peers = self.mountpoint / ".coopfs/peers"
         wait_for(f"{self.name}: holder among the peers", lambda: self.holder_address in peers.read_text(),
-                 seconds=5, child=self.child_, owner=self.processes)
+                 child=self.child_, owner=self.processes)
 
     def stop(self):
         super().unmount()

@@ -7,6 +7,7 @@ the ratio in it. They start their own processes on loopback addresses of this na
 """
 
 import json
+import subprocess
 
 from sandbox import processes
 
@@ -23,9 +24,12 @@ def run_all(bed, say):
             say(f"SKIPPED {name}: {program} is not built")
             continue
         argv = [program, *options]
-        done = processes(name, bed.group, bed.logs).run_any(argv, timeout=300)
         try:
+            done = processes(name, bed.group, bed.logs).run_any(argv, timeout=300)
             printed = json.loads(done.stdout)
+        except subprocess.TimeoutExpired as late:
+            say(f"FAILED {name}: not done in {late.timeout} s")
+            continue
         except ValueError:
             say(f"FAILED {name}: exit {done.returncode}: {(done.stderr or done.stdout).strip()[-300:]}")
             continue

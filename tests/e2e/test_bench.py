@@ -143,6 +143,18 @@ def test_the_probe_of_a_page_fetch_has_a_row():
     assert target(record_of([]), probes.FETCH_TARGET)["reached"] is None
 
 
+def test_a_probe_that_hangs_does_not_cost_the_figures(tmp_path, monkeypatch):
+    def late(self, argv, timeout):
+        raise subprocess.TimeoutExpired(argv, timeout)
+
+    for name in probes.PROGRAMS:
+        (tmp_path / name).touch()
+    monkeypatch.setattr(sandbox.processes, "run_any", late)
+    said = []
+    assert probes.run_all(types.SimpleNamespace(bin=tmp_path, group=None, logs=tmp_path), said.append) == {}
+    assert said == [f"FAILED {name}: not done in 300 s" for name in probes.PROGRAMS]
+
+
 def left_overs(folder, said):
     """What the run left: its folder, and the control group of the same name."""
     name = re.search(r"coop-bench\.\w+", said).group()
