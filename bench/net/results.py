@@ -131,7 +131,7 @@ def tables(record):
         if row["case"] == "peers":
             connected = ""
             if "connected_bytes" in row:
-                connected = f"; {median(row, 'connected_bytes')} one of {median(row, 'connected')} that are connected"
+                connected = f"; {median(row, 'connected_bytes')} bytes for each of {median(row, 'connected')} that are connected"
             out.append(f"{row['system']}: {median(row, 'peer_bytes')} bytes an end point, found in "
                        f"{median(row, 'find_ns')} ns{connected}")
     out.append("")

@@ -41,7 +41,7 @@ def test_as_many_peers_as_it_asks_for_can_connect(one, tmp_path):
         assert "connected" not in peers
     else:
         assert peers["connected"] == systems.CONNECTED
-        assert f"one of {peers['connected']} that are connected\n" in done.stdout
+        assert f"bytes for each of {peers['connected']} that are connected\n" in done.stdout
 
 
 def test_the_table_of_what_was_not_connected():
