@@ -14,7 +14,7 @@ from children import Child, tail, undisturbed
 from failure import Failure
 from rundir import unmount
 
-START_S = 30
+START_S = 120
 # A whole cluster shares this machine's processors, maybe with other work: a peer that waits for its
 # turn is not a dead one.
 PEER_TIMEOUT_MS = 1000
