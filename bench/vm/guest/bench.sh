@@ -15,7 +15,7 @@
 #: machines 2
 #: cpus 1
 #: checks off
-#: deadline 400
+#: deadline 4000
 
 server=10.9.0.1
 size=64 # MiB
@@ -72,7 +72,7 @@ diod_server()
 	echo "hosts: files" >/etc/nsswitch.conf
 	printf '127.0.0.1 localhost\n10.9.0.1 holder\n10.9.0.2 reader\n' >/etc/hosts
 	diod -f -n -U root -e /srv -l $server:564 &
-	until_true 10 "diod listens" grep -qi ":0234 00000000:0000 0A" /proc/net/tcp
+	until_true 120 "diod listens" grep -qi ":0234 00000000:0000 0A" /proc/net/tcp
 	touch /tmp/diod.up
 }
 
@@ -111,7 +111,7 @@ run_fio()
 {
 	_what="$1 $2 $3"
 	shift 3
-	timeout 90 /usr/bin/fio --name=read --filename=/mnt/m/$file --readonly --invalidate=0 --thread \
+	timeout 600 /usr/bin/fio --name=read --filename=/mnt/m/$file --readonly --invalidate=0 --thread \
 		--ioengine=psync --size=${size}m --minimal --terse-version=3 --randseed=1 \
 		"$@" >/tmp/fio.out 2>/tmp/fio.err || { cat /tmp/fio.out /tmp/fio.err; die "fio: $_what"; }
 	say "fio $_what $(grep '^3;' /tmp/fio.out)"
@@ -222,7 +222,7 @@ test_coopfs_storage() { reader storage ways coopfs-storage coop_mount readahead=
 with_peer() # OPTIONS
 {
 	coop_mount "ib,ib_devname=rxe0,peer_timeout_ms=10000$1"
-	until_true 20 "the reader knows the holder" knows_one
+	until_true 120 "the reader knows the holder" knows_one
 }
 
 # The time of a fetch by the tracepoint, and how busy both processors are meanwhile.
@@ -295,10 +295,10 @@ test_profile()
 		[ $node = 1 ] || dd if=/mnt/m/$file of=/dev/null bs=128k
 		barrier recorded
 	EOF
-	timeout 90 perf record -q -a -e cpu-clock -F 500 -o /tmp/perf.data -- sh -eu /tmp/recorded.sh
+	timeout 600 perf record -q -a -e cpu-clock -F 500 -o /tmp/perf.data -- sh -eu /tmp/recorded.sh
 	[ "$node" = 1 ] || umount /mnt/m
 	# perf attributes a module's symbols to the kernel, because the module's file is not here.
-	timeout 90 perf report -i /tmp/perf.data --stdio --sort dso,symbol 2>/dev/null |
+	timeout 600 perf report -i /tmp/perf.data --stdio --sort dso,symbol 2>/dev/null |
 		awk 'NR == FNR { if (NF > 3) module[$3] = $4; next }
 			/%/ && $1 !~ /#/ && n++ < 300 { if ($4 in module) $2 = module[$4]; print }' \
 			/proc/kallsyms - >/tmp/perf.txt
@@ -426,7 +426,7 @@ exchanges()
 	shift
 	_before=$(done_here)
 	echo hist:keys=common_pid.execname >$entries/trigger
-	timeout 60 coopnet ping -s 8 --seconds 60 --json -n "$_count" "$@" $server >/tmp/ping.out 2>&1 ||
+	timeout 300 coopnet ping -s 8 --seconds 60 --json -n "$_count" "$@" $server >/tmp/ping.out 2>&1 ||
 		{ cat /tmp/ping.out; die "coopnet ping $*"; }
 	spent="$(awk -F: '/common_pid: *coop-?net / { n += $NF } END { print n + 0 }' $entries/hist)"
 	spent="$spent $(echo "$_before $(done_here)" | awk '{ print $3 - $1, $4 - $2 }')"
@@ -457,14 +457,14 @@ test_messages()
 				if [ "$node" = 1 ]; then
 					job server coopnet serve -t $_transport -o device=rxe0 \
 						--progress $_progress $server >/tmp/server.out
-					until_true 60 "it serves" grep -q . /tmp/server.out
+					until_true 300 "it serves" grep -q . /tmp/server.out
 				fi
 				barrier "messages-$_turn-$_progress-$_transport"
 				[ "$node" = 1 ] || messages $_transport $_progress
 				barrier "messages-$_turn-$_progress-$_transport-over"
 				if [ "$node" = 1 ]; then
 					kill "$(cat /tmp/server.job)"
-					job_ends 30 server
+					job_ends 300 server
 				fi
 			done
 		done
