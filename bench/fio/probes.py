@@ -11,6 +11,7 @@ import subprocess
 
 from sandbox import processes
 
+PATIENCE_S = 1800  # a probe takes seconds on an idle machine, and minutes on a busy one
 PROGRAMS = {"node-bench": ["--json"], "ud-bench": ["--json", "--rounds", "3"]}
 FETCH_TARGET = "4 KiB from a peer / bare UDP ping-pong of the same sizes, us"
 
@@ -25,7 +26,7 @@ def run_all(bed, say):
             continue
         argv = [program, *options]
         try:
-            done = processes(name, bed.group, bed.logs).run_any(argv, timeout=300)
+            done = processes(name, bed.group, bed.logs).run_any(argv, timeout=PATIENCE_S)
             printed = json.loads(done.stdout)
         except subprocess.TimeoutExpired as late:
             say(f"FAILED {name}: not done in {late.timeout} s")

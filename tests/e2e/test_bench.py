@@ -152,7 +152,7 @@ def test_a_probe_that_hangs_does_not_cost_the_figures(tmp_path, monkeypatch):
     monkeypatch.setattr(sandbox.processes, "run_any", late)
     said = []
     assert probes.run_all(types.SimpleNamespace(bin=tmp_path, group=None, logs=tmp_path), said.append) == {}
-    assert said == [f"FAILED {name}: not done in 300 s" for name in probes.PROGRAMS]
+    assert said == [f"FAILED {name}: not done in {probes.PATIENCE_S} s" for name in probes.PROGRAMS]
 
 
 def left_overs(folder, said):
