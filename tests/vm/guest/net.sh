@@ -195,7 +195,7 @@ says()
 }
 
 # loses DEVICE: removes it under its users; the removal waits until all have closed it
-loses() { timeout 60 /usr/bin/rdma link delete "$1" || die "$1 is still held"; }
+loses() { timeout $((60 * patience)) /usr/bin/rdma link delete "$1" || die "$1 is still held"; }
 
 # The server has lost its device, reports it and ends; its client gets no more answers.
 test_ud_device_lost()
