@@ -26,6 +26,9 @@
 #define IDENTITY ((1ull << COOP_NET_SHIFT_AT) - 1) /* a sender that may also read */
 #define NO_EVENT 0xff
 
+/* How long the answer to a fetch may take, times patience. */
+#define REQUEST_US 20000000u
+
 bool expect(bool good, const char *file, int line, const char *what);
 bool expect_error(long result, int error, const char *file, int line, const char *what);
 

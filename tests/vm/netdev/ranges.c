@@ -54,7 +54,7 @@ static uint32_t ask(struct carriage *c, size_t to, struct question q, uint32_t m
 	op->u.fetch.size = q.size;
 	op->u.fetch.index = q.index;
 	op->u.fetch.want = q.n == 64 ? ~0ull : (1ull << q.n) - 1;
-	op->u.fetch.budget_us = 1000 * ms * (patience > 1 ? 2 : 1);
+	op->u.fetch.budget_us = 1000 * ms * patience;
 	return post(&c->p.b);
 }
 
@@ -83,7 +83,7 @@ static bool offer_ends(struct carriage *c, uint32_t lent)
 
 /* ---- bytes ---- */
 
-#define LONG 5000 /* ms: of a request that is answered */
+#define LONG (REQUEST_US / 1000) /* ms: of a request that is answered */
 
 struct range {
 	size_t offset, length;

@@ -53,9 +53,10 @@ bool machine_map(struct machine *m)
 
 bool machine_open(struct machine *m, int i)
 {
-	const struct coop_net_setup setup = setup_for(device[i]);
+	struct coop_net_setup setup = setup_for(device[i]);
 	static uint64_t next = 0x77;
 
+	setup.silence_us = REQUEST_US * patience; /* only the time of a fetch ends it */
 	if (!machine_setup(m, &setup)) {
 		fprintf(stderr, "setup on %s: %s: %.128s\n", device[i], strerror(errno),
 			(const char *)m->setup.why);
@@ -333,7 +334,7 @@ uint32_t fetch(struct machine *m, uint32_t peer, const struct memory *b, size_t 
 	op->u.fetch.size = q.size;
 	op->u.fetch.index = q.index;
 	op->u.fetch.want = q.want;
-	op->u.fetch.budget_us = 5000000u * (patience > 1 ? 2 : 1);
+	op->u.fetch.budget_us = REQUEST_US * patience;
 	return post(m);
 }
 
