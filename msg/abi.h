@@ -29,11 +29,11 @@
  * readers wait; a process that has made room calls COOP_NET_ENTER, or poll(), for them to go on.
  * COOP_NET_CANCEL and COOP_NET_PLACE need no room, but wait for operations before them.
  *
- * Peers read an offer by requests of rpc/fetch, as many as they like, until COOP_NET_CANCEL; those
- * that are served then end without a page that their readers believe, and COOP_NET_OFFER_OVER
- * follows them. A request names the offer by token and key, its reader by the lower
- * COOP_NET_SHIFT_AT bits of fid[1], and pages. Page i is the COOP_NET_PAGE bytes of the offer from
- * shift + i * COOP_NET_PAGE on, with zeros behind the end. The shift is the rest of fid[1]: 0
+ * Peers read an offer by requests of rpc/fetch, as many as they like, until COOP_NET_CANCEL. Of
+ * those that are served then, readers believe no page, or bytes of before it, and
+ * COOP_NET_OFFER_OVER follows them. A request names the offer by token and key, its reader by the
+ * lower COOP_NET_SHIFT_AT bits of fid[1], and pages. Page i is the COOP_NET_PAGE bytes of the offer
+ * from shift + i * COOP_NET_PAGE on, with zeros behind the end. The shift is the rest of fid[1]: 0
  * except for offers with COOP_NET_RANGES, and always less than COOP_NET_PAGE and than the length of
  * the offer. A request that breaks these rules, or that names a page which begins behind the end,
  * gets the answer of an offer that there is not.

@@ -10,7 +10,9 @@
  * zero, so no byte of the process outside of it ever leaves.
  *
  * An offer that ends takes no further request, and is over when those that it
- * serves are. Their readers do not believe pages that they get meanwhile. Of the
+ * serves are. Their readers believe no page that the device may have read since:
+ * the recheck finds none good. A request for few pages has no recheck, but gets
+ * copies, which were made before. Of the
  * readers of ranges the process hears nothing: one that dies does not end the
  * offer, and its requests end by themselves.
  */

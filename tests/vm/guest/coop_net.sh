@@ -4,13 +4,15 @@
 #
 #: programs coop-netdev ip rdma tc
 #: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe veth sch_netem
-#: files $KO/coopfs.ko
+#: files $KO/coopfs.ko $KO/vm/coop_lab.ko
 #: memory 1536
 #: deadline 2400
 #: short text messages bulk states operations fork fuzz
 #: long ranges bounds revoked
 #: long refused_bulk setup buffers memlock charged strangers late_admission indices nothing_lost waits polls awake close exec killed nobody removal
 #: long unload fuzz_long
+
+lab=/sys/module/coop_lab/parameters
 
 setup()
 {
@@ -40,6 +42,7 @@ after_failure()
 	[ ! -e /sys/kernel/debug/failslab ] || in_interrupts 0
 	rmdir /tmp/groups/net 2>/dev/null || true
 	umount /tmp/groups 2>/dev/null || true
+	[ ! -e $lab ] || echo 0 >$lab/hold_sends
 	for _j in holder remover; do
 		[ ! -e "/tmp/$_j.job" ] || kill -9 "$(cat "/tmp/$_j.job")"
 		rm -f "/tmp/$_j.job"
@@ -57,7 +60,13 @@ test_bulk() { area bulk; }
 test_refused_bulk() { area refused_bulk; }
 test_ranges() { area ranges; }
 test_bounds() { area bounds; }
-test_revoked() { ROUNDS=$(few 60) area revoked; }
+
+# coop_lab.ko keeps sends back while an offer ends.
+test_revoked()
+{
+	[ -e $lab ] || insmod /lab/files/coop_lab.ko device=rxe0
+	limit=600 ROUNDS=$(few 24) area revoked
+}
 
 test_states() { area states; }
 test_setup() { area setup; }

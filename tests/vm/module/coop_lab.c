@@ -11,16 +11,22 @@
  *   lose_flushes  swallow the completions of so many flushed work requests
  *   keep_qps      refuse so many times to destroy a queue pair: EBUSY
  *   refuse_sends  take so many chains of sends but for the last send: ENOMEM
+ *   hold_sends    1: keep chains of datagrams back, and what follows them on their queue pairs;
+ *                 0: give them to the device
  *   pin           "ADDRESS PAGES": pin these pages of the writing process, as for a device that
  *                 reads them; "0 0" unpins them
  *
- * All but the last count down. lost, kept and refused are the totals. The module cannot be
- * unloaded, because its functions may be running at any time.
+ * All but the last two count down. lost, kept and refused are the totals, held is the number of
+ * chains that are kept back now. The module cannot be unloaded, because its functions may be
+ * running at any time.
  */
 #include <linux/atomic.h>
 #include <linux/err.h>
+#include <linux/list.h>
 #include <linux/mm.h>
 #include <linux/module.h>
+#include <linux/slab.h>
+#include <linux/spinlock.h>
 #include <rdma/ib_verbs.h>
 
 #define PIN_MOST 64
@@ -29,12 +35,125 @@ static char *device = "";
 module_param(device, charp, 0444);
 MODULE_PARM_DESC(device, "name of the verbs device to stand before");
 
-static atomic_t lose_sends, lose_flushes, keep_qps, refuse_sends, lost, kept, refused;
+static atomic_t lose_sends, lose_flushes, keep_qps, refuse_sends, lost, kept, refused, held;
 
 static int (*device_poll_cq)(struct ib_cq *cq, int room, struct ib_wc *wc);
 static int (*device_destroy_qp)(struct ib_qp *qp, struct ib_udata *udata);
 static int (*device_post_send)(struct ib_qp *qp, const struct ib_send_wr *wr,
 			       const struct ib_send_wr **bad);
+
+/* ---- chains that are kept back ----------------------------------------------------- */
+
+struct chain {
+	struct list_head link;
+	struct ib_qp *qp;     /* not destroyed while the chain is listed */
+	struct ib_ud_wr wr[]; /* then their pieces of memory */
+};
+
+static DEFINE_SPINLOCK(chains_lock);
+static LIST_HEAD(chains); /* in the order in which they were posted */
+static bool hold_sends;
+
+/* The poster may use its work requests again; what they point to, it keeps until they complete. */
+static struct chain *chain_copy(struct ib_qp *qp, const struct ib_send_wr *wr)
+{
+	const struct ib_send_wr *each;
+	size_t n = 0, pieces = 0;
+	struct ib_ud_wr *to;
+	struct ib_sge *sge;
+	struct chain *c;
+
+	for (each = wr; each; each = each->next, n++)
+		pieces += each->num_sge;
+	c = kmalloc(struct_size(c, wr, n) + pieces * sizeof(*sge), GFP_ATOMIC);
+	if (!c)
+		return NULL;
+	c->qp = qp;
+	to = c->wr;
+	sge = (struct ib_sge *)&c->wr[n];
+	for (each = wr; each; each = each->next, to++) {
+		*to = *ud_wr(each);
+		memcpy(sge, each->sg_list, each->num_sge * sizeof(*sge));
+		to->wr.sg_list = sge;
+		sge += each->num_sge;
+		if (each->next)
+			to->wr.next = &to[1].wr;
+	}
+	return c;
+}
+
+static bool chain_before(const struct ib_qp *qp)
+{
+	const struct chain *c;
+
+	list_for_each_entry(c, &chains, link)
+		if (c->qp == qp)
+			return true;
+	return false;
+}
+
+/* 0: kept back; 1: the device may have it; or an error. */
+static int chain_hold(struct ib_qp *qp, const struct ib_send_wr *wr)
+{
+	struct chain *c = NULL;
+	unsigned long flags;
+	int err = 1;
+
+	spin_lock_irqsave(&chains_lock, flags);
+	if (hold_sends && qp->qp_type == IB_QPT_UD && (wr->next || chain_before(qp))) {
+		c = chain_copy(qp, wr);
+		err = c ? 0 : -ENOMEM;
+	}
+	if (c) {
+		list_add_tail(&c->link, &chains);
+		atomic_inc(&held);
+	}
+	spin_unlock_irqrestore(&chains_lock, flags);
+	return err;
+}
+
+static void chain_end(struct chain *c)
+{
+	list_del(&c->link);
+	atomic_dec(&held);
+	kfree(c);
+}
+
+/* NULL: all queue pairs. */
+static void chains_drop(const struct ib_qp *qp)
+{
+	struct chain *c, *next;
+	unsigned long flags;
+
+	spin_lock_irqsave(&chains_lock, flags);
+	list_for_each_entry_safe(c, next, &chains, link)
+		if (!qp || c->qp == qp)
+			chain_end(c);
+	spin_unlock_irqrestore(&chains_lock, flags);
+}
+
+static int hold_set(const char *text, const struct kernel_param *param)
+{
+	const struct ib_send_wr *bad;
+	struct chain *c, *next;
+	unsigned long flags;
+	bool yes;
+	int err = kstrtobool(text, &yes);
+
+	if (err)
+		return err;
+	spin_lock_irqsave(&chains_lock, flags);
+	hold_sends = yes;
+	if (!yes) {
+		list_for_each_entry_safe(c, next, &chains, link) {
+			/* Of those that it refuses, no completion comes: they are lost. */
+			device_post_send(c->qp, &c->wr[0].wr, &bad);
+			chain_end(c);
+		}
+	}
+	spin_unlock_irqrestore(&chains_lock, flags);
+	return 0;
+}
 
 /* ---- the device ------------------------------------------------------------------ */
 
@@ -64,10 +183,12 @@ static int lab_poll_cq(struct ib_cq *cq, int room, struct ib_wc *wc)
 
 static int lab_destroy_qp(struct ib_qp *qp, struct ib_udata *udata)
 {
-	if (atomic_dec_if_positive(&keep_qps) < 0)
-		return device_destroy_qp(qp, udata);
-	atomic_inc(&kept);
-	return -EBUSY;
+	if (atomic_dec_if_positive(&keep_qps) >= 0) {
+		atomic_inc(&kept);
+		return -EBUSY;
+	}
+	chains_drop(qp);
+	return device_destroy_qp(qp, udata);
 }
 
 /* Single sends pass. */
@@ -75,8 +196,12 @@ static int lab_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
 			 const struct ib_send_wr **bad)
 {
 	struct ib_send_wr *before = (struct ib_send_wr *)wr, *last;
-	int err;
+	int err = chain_hold(qp, wr);
 
+	if (err <= 0) {
+		*bad = wr;
+		return err;
+	}
 	if (!wr->next || atomic_dec_if_positive(&refuse_sends) < 0)
 		return device_post_send(qp, wr, bad);
 	while (before->next->next)
@@ -110,6 +235,7 @@ static void lab_remove(struct ib_device *dev, void *data)
 	dev->ops.poll_cq = device_poll_cq;
 	dev->ops.destroy_qp = device_destroy_qp;
 	dev->ops.post_send = device_post_send;
+	chains_drop(NULL);
 }
 
 static struct ib_client lab_client = {
@@ -143,6 +269,11 @@ module_param_cb(refuse_sends, &number_ops, &refuse_sends, 0644);
 module_param_cb(lost, &number_ops, &lost, 0444);
 module_param_cb(refused, &number_ops, &refused, 0444);
 module_param_cb(kept, &number_ops, &kept, 0444);
+module_param_cb(held, &number_ops, &held, 0444);
+
+static const struct kernel_param_ops hold_ops = {.set = hold_set};
+
+module_param_cb(hold_sends, &hold_ops, NULL, 0200);
 
 static struct page *pages[PIN_MOST]; /* under the lock of the module's parameters */
 static int n_pinned;

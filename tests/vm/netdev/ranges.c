@@ -307,11 +307,24 @@ void bounds_area(void)
 
 /* ---- revocation ---- */
 
+/*
+ * The pages of a request that is being served are bytes of before the offer's end, or no reader
+ * believes them. Two means see to that. Pages that the network does not read in place, and all
+ * of a request for four pages or less, are copied when the request arrives: their bytes are old
+ * whatever comes later, and a module without the second means would pass as well. Other pages
+ * the device reads in the owner's memory, when it gets to it: only that the module looks once
+ * more, behind the sends, whether the offer has ended keeps new bytes from being believed.
+ * coop_lab.ko keeps such sends back until the owner has changed its memory.
+ */
+
 #define ALL   (4ul << 20)
 #define LENT  (1ul << 20)
 #define READS 12
+#define WAIT  20000 /* ms: of a read; await() waits longer */
 
-/* The i-th read of a round: pages of one of three runs of the offer, to a place of its own. */
+static uint8_t new_byte = 0x80; /* what an owner writes to memory of which the offer has ended */
+
+/* A read: pages of the offer, to a place of its own. */
 struct read {
 	uint32_t handle;
 	size_t from, to;
@@ -319,15 +332,25 @@ struct read {
 	struct coop_net_event end;
 };
 
-static void begin(struct carriage *c, struct read *read, uint32_t i, size_t shift)
+static void begin(struct carriage *c, struct read *read, struct question q, size_t to)
+{
+	read->over = false;
+	read->from = q.index * PAGE + q.shift;
+	read->to = to;
+	read->handle = ask(c, to, q, WAIT);
+}
+
+/* The i-th one of a round: pages of one of three runs. Each second one is read in place. */
+static void begin_one(struct carriage *c, struct read *read, uint32_t i, size_t shift)
 {
 	const uint32_t n = c->p.b.setup.fetch_pages;
-	const uint64_t index = i * COOP_NET_RUN % (3 * COOP_NET_RUN);
+	const struct question q = {.shift = i % 2 ? shift : 0,
+				   .size = LENT,
+				   .index = i * COOP_NET_RUN % (3 * COOP_NET_RUN),
+				   .n = n,
+				   .length = n * PAGE};
 
-	read->over = false;
-	read->from = index * PAGE + shift;
-	read->to = i * COOP_NET_RUN * PAGE;
-	read->handle = ask(c, read->to, (struct question){shift, LENT, index, n, n * PAGE}, LONG);
+	begin(c, read, q, i * COOP_NET_RUN * PAGE);
 }
 
 static bool next_end(struct carriage *c, struct read *all)
@@ -354,10 +377,18 @@ static bool as_it_was(const struct carriage *c, const struct read *r)
 		if (r->end.pages >> i & 1 &&
 		    !CHECK(!memcmp(came + i * PAGE, lent + i * PAGE, PAGE)))
 			return false;
-	return CHECK(!r->end.status || r->end.status == -ENOENT);
+	return true;
 }
 
-/* Withdraws the offer when `ends` of its reads are over, and takes its memory back. */
+/* Withdraws the offer, and changes its memory at once. */
+static void take_back(struct carriage *c, uint32_t lent)
+{
+	cancel(&c->p.a, lent);
+	enter(&c->p.a, 0, 0); /* from now on it has ended */
+	memset(c->from.base, ++new_byte | 0x80, c->from.span);
+}
+
+/* Withdraws it when `ends` of its reads are over. */
 static bool revoke(struct carriage *c, uint64_t *random, uint32_t ends, unsigned int *cut)
 {
 	const uint32_t lent = offer_ranges(&c->p.a, &c->from, 0, LENT, 0, 0);
@@ -366,12 +397,11 @@ static bool revoke(struct carriage *c, uint64_t *random, uint32_t ends, unsigned
 	bool good = true;
 
 	for (uint32_t i = 0; i < READS; i++)
-		begin(c, &all[i], i, random_next(random) % PAGE);
+		begin_one(c, &all[i], i, random_next(random) % PAGE);
 	for (uint32_t i = 0; i < ends && good; i++)
 		good = next_end(c, all);
-	cancel(&c->p.a, lent);
+	take_back(c, lent);
 	good &= CHECK(await(&c->p.a, COOP_NET_OFFER_OVER, lent, &ev) == -ECANCELED);
-	memset(c->from.base, 0xee, c->from.span);
 	for (uint32_t i = ends; i < READS && good; i++)
 		good = next_end(c, all);
 	for (uint32_t i = 0; i < READS && good; i++) {
@@ -380,6 +410,97 @@ static bool revoke(struct carriage *c, uint64_t *random, uint32_t ends, unsigned
 	}
 	memcpy(c->from.base, c->from.wanted, c->from.span);
 	return good;
+}
+
+/* ---- sends that the device gets late ---- */
+
+#define LAB "/sys/module/coop_lab/parameters/"
+
+static bool hold_sends(bool yes)
+{
+	FILE *f = fopen(LAB "hold_sends", "w");
+	const bool good = f && fputs(yes ? "1" : "0", f) >= 0;
+
+	return CHECK((!f || !fclose(f)) && good);
+}
+
+/* Chains that are kept back now. */
+static int held(void)
+{
+	FILE *f = fopen(LAB "held", "r");
+	int n = -1;
+
+	if (!f || fscanf(f, "%d", &n) != 1)
+		CHECK(!"coop_lab.ko is loaded");
+	if (f)
+		fclose(f);
+	return n;
+}
+
+static bool one_is_held(void *about)
+{
+	(void)about;
+	return held() > 0;
+}
+
+/* Whether new bytes have come to where the read has its page i, believed or not. */
+static bool is_new(const struct carriage *c, const struct read *r, uint32_t i)
+{
+	const uint8_t *came = c->to.base + PAGE + r->to + i * PAGE; /* ALIGNED */
+
+	for (size_t k = 0; k < PAGE; k++)
+		if (came[k] != (new_byte | 0x80))
+			return false;
+	return true;
+}
+
+/*
+ * The offer ends, and its memory changes, after a has begun to serve the read and before its
+ * device has read a byte. An end of the read with an error is as good as the old bytes.
+ */
+static bool revoke_held(struct carriage *c, struct question q, unsigned int *sent)
+{
+	const uint32_t lent = offer_ranges(&c->p.a, &c->from, 0, LENT, 0, 0);
+	struct coop_net_event ev;
+	struct read read;
+	bool good, over;
+
+	good = hold_sends(true);
+	begin(c, &read, q, 0);
+	good = good && until(one_is_held, NULL, "a chain of sends is kept back");
+	take_back(c, lent);
+	/* The device may still read it, unless the module has destroyed the queue pair. */
+	over = event_wait(&c->p.a, COOP_NET_OFFER_OVER, lent, &ev, 0);
+	good &= CHECK(!over || !held());
+	good &= hold_sends(false);
+	await(&c->p.b, COOP_NET_FETCHED, read.handle, &read.end);
+	good &= as_it_was(c, &read);
+	for (uint32_t i = 0; i < q.n; i++)
+		*sent += is_new(c, &read, i);
+	if (!over)
+		good &= CHECK(await(&c->p.a, COOP_NET_OFFER_OVER, lent, &ev) == -ECANCELED);
+	memcpy(c->from.base, c->from.wanted, c->from.span);
+	memcpy(c->to.base, c->to.wanted, c->to.span);
+	return good;
+}
+
+static bool all_held(struct carriage *c)
+{
+	const uint32_t n = c->p.b.setup.fetch_pages;
+	const struct question in_place = {0, LENT, 0, n, n * PAGE},
+			      copied[] = {{0, LENT, 0, 4, 4 * PAGE},
+					  {100, LENT, 64, n, n * PAGE},
+					  {100, LENT, 64, 3, 3 * PAGE}};
+	unsigned int sent = 0, copies = 0;
+
+	/* A machine that stands still for ten seconds loses the sends: once more. */
+	for (int i = 0; i < 10 && (i < 3 || !sent); i++)
+		if (!revoke_held(c, in_place, &sent))
+			return false;
+	for (int i = 0; i < 6; i++)
+		if (!revoke_held(c, copied[i % 3], &copies))
+			return false;
+	return CHECK(sent); /* else it proves nothing */
 }
 
 /* ROUNDS and SEED in the environment. */
@@ -391,7 +512,7 @@ void revoked_area(void)
 	unsigned int cut = 0, i = 0;
 	struct carriage c;
 
-	if (carriage_open(&c, ALIGNED, ALIGNED, ALL))
+	if (carriage_open(&c, ALIGNED, ALIGNED, ALL) && all_held(&c))
 		for (; i < rounds && revoke(&c, &random, i % READS, &cut);)
 			i++;
 	CHECK(i == rounds);
