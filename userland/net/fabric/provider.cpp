@@ -66,9 +66,10 @@ info_ptr ask(const char *node, const char *service, std::uint64_t flags, const f
 info_ptr find_usable(const std::string &name, fi_threading &threading)
 {
 	// If asked for end points of one type, verbs resolves this host's own name, which not every
-	// host can.
+	// host can. So ask for any type before RDM: on such a host that would find ofi_rxd over
+	// datagrams of verbs, and libfabric 1.17 waits forever when it closes those.
 	for (fi_threading t : {FI_THREAD_SAFE, FI_THREAD_DOMAIN})
-		for (fi_ep_type type : {FI_EP_MSG, FI_EP_RDM, FI_EP_UNSPEC}) {
+		for (fi_ep_type type : {FI_EP_MSG, FI_EP_UNSPEC, FI_EP_RDM}) {
 			const info_ptr list = ask(nullptr, nullptr, 0, *hints(name, type, t));
 			if (const fi_info *i = choose(list.get())) {
 				threading = t;

@@ -5,6 +5,7 @@
 // their descriptions of themselves (fi_info -v) and their man pages.
 #include <cstdlib>
 #include <cstring>
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <initializer_list>
 #include <string>
@@ -96,11 +97,23 @@ INSTANTIATE_TEST_SUITE_P(such_as, fabric_providers_serve,
 					(name.find(';') == name.npos ? "" : "_rxm");
 			 });
 
+bool nameless = false; // this host, for verbs
+
 TEST(fabric_providers, that_connect_come_first)
 {
 	const info_ptr both = list({rxm, tcp});
 	EXPECT_EQ(choose(both.get()), both->next);
 	EXPECT_EQ(choose(nullptr), nullptr);
+}
+
+// verbs then does not answer a search for end points that connect, and ofi_rxd offers datagrams.
+TEST(fabric_providers, that_connect_come_first_on_a_host_without_a_name)
+{
+	nameless = true;
+	const provider p("verbs");
+	nameless = false;
+	EXPECT_EQ(p.name(), "verbs");
+	EXPECT_TRUE(p.connected());
 }
 
 // Each lacks one thing; the reason is that, and no other offer is hidden by it.
@@ -180,3 +193,21 @@ TEST(fabric_providers, that_are_refused_are_named_with_the_reason)
 }
 
 } // namespace
+
+// Before libfabric's.
+extern "C" int fi_getinfo(std::uint32_t version, const char *node, const char *service,
+			  std::uint64_t flags, const fi_info *hints, fi_info **info)
+{
+	static const auto real =
+		reinterpret_cast<decltype(&fi_getinfo)>(::dlsym(RTLD_NEXT, "fi_getinfo"));
+	if (!nameless)
+		return real(version, node, service, flags, hints, info);
+	const offer rxd{.name = "verbs;ofi_rxd", .type = FI_EP_RDM};
+	info_ptr found;
+	if (hints->ep_attr->type == FI_EP_UNSPEC)
+		found = list({rxd, verbs});
+	else if (hints->ep_attr->type == FI_EP_RDM)
+		found = list({rxd});
+	*info = found.release();
+	return *info ? 0 : -FI_ENODATA;
+}
