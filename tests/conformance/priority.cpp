@@ -8,6 +8,8 @@
 // it does not know; but not each time.
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <string>
 
 #include "world.hpp"
 
@@ -59,7 +61,9 @@ protected:
 		EXPECT_TRUE(b.up(w.next_address()));
 		EXPECT_TRUE(w.until([&] {
 			return a.record.count() == all && b.record.messages().size() == all;
-		}));
+		})) << all
+		    << " messages: " << ends(a) << " at the sender, " << ends(b)
+		    << " at the receiver";
 		std::vector<std::size_t> order;
 		for (const happened &m : b.record.messages()) {
 			unsigned number = all;
@@ -73,6 +77,18 @@ protected:
 		w.remove(a);
 		w.remove(b);
 		return order;
+	}
+	/// How many events of each status there were.
+	static std::string ends(const node &n)
+	{
+		std::map<int, unsigned> of;
+		for (const happened &h : n.record.all())
+			of[h.status]++;
+		std::string text;
+		for (const auto &[status, times] : of)
+			text += (text.empty() ? "" : ", ") + std::to_string(times) + " with " +
+				std::to_string(status);
+		return text.empty() ? "no event" : text;
 	}
 	static std::size_t place(const std::vector<std::size_t> &order, std::size_t number)
 	{

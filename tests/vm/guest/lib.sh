@@ -378,6 +378,15 @@ job_ends()
 
 running() { [ ! -s "/tmp/$1.status" ]; }
 
+# stacks PID: where its threads are
+stacks()
+{
+	for _t in "/proc/$1/task"/*; do
+		echo "-- $(cat "$_t/comm") $(cat "$_t/wchan") $(cat "$_t/syscall")"
+		cat "$_t/stack"
+	done
+} 2>&1
+
 # waits NAME [FUNCTION]: the job is inside the module, in that function
 waits() { grep -q "${2:-coopfs}" "/proc/$(cat "/tmp/$1.job")/stack"; }
 

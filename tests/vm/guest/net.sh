@@ -33,7 +33,15 @@ suite()
 	export COOP_CONFORMANCE_PATIENCE=$((4 * patience))
 	ulimit -n 8192
 	# Print output at once, to show a test that hangs.
-	net_conformance --gtest_color=no --gtest_filter="$2" 2>&1 | tee /tmp/gtest.log
+	rm -f /tmp/gtest
+	mkfifo /tmp/gtest
+	tee /tmp/gtest.log </tmp/gtest &
+	_tee=$!
+	job suite net_conformance --gtest_color=no --gtest_filter="$2" >/tmp/gtest
+	until_ended
+	wait $_tee
+	rm -f /tmp/suite.job
+	cat /tmp/suite.said
 	grep -A1 ': Skipped$' /tmp/gtest.log | grep -v -e ': Skipped$' -e '^--$' | sort | uniq -c |
 		while read -r _times _why; do
 			say "note $1: $_times skipped: $_why"
@@ -41,6 +49,29 @@ suite()
 	! grep -q FAILED /tmp/gtest.log ||
 		die "$(grep -m1 -A1 Failure /tmp/gtest.log | tr '\n' ' ')"
 	grep -q 'PASSED.* [1-9]' /tmp/gtest.log || die "the suite did not end"
+}
+
+# until_ended: waits for the suite. A test fails when it has waited for 400 s; one that says nothing for
+# longer than that hangs. Where its threads are is shown before either.
+until_ended()
+{
+	{ set +x; } 2>/dev/null
+	_size=0 _since=$(cut -d. -f1 /proc/uptime) _shown=
+	while running suite; do
+		sleep 1
+		_now=$(cut -d. -f1 /proc/uptime)
+		if [ "$(wc -c </tmp/gtest.log)" != "$_size" ]; then
+			_size=$(wc -c </tmp/gtest.log) _since=$_now _shown=
+		elif [ $((_now - _since)) -gt $((1200 * patience)) ]; then
+			die "the suite hangs after: $(tail -n 1 /tmp/gtest.log)"
+		elif [ ! "$_shown" ] && [ $((_now - _since)) -gt $((300 * patience)) ]; then
+			_shown=1
+			stacks "$(cat /tmp/suite.job)"
+			rdma resource show qp || true
+			grep . /sys/class/infiniband/rxe*/ports/1/hw_counters/*
+		fi
+	done
+	set -x
 }
 
 # Emulated processors are slow, and a transfer that waits for another one makes no progress.
@@ -72,7 +103,7 @@ served()
 after_failure()
 {
 	cat /tmp/serve.out /tmp/*.said
-	for _j in serve client pair; do
+	for _j in serve client pair suite; do
 		[ -e "/tmp/$_j.job" ] || continue
 		kill -9 "$(cat "/tmp/$_j.job")"
 		(until_true 30 "$_j has ended" test -s "/tmp/$_j.status")
