@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include "coop/unique_fd.hpp"
 #include "tests/conformance/fabric_enemy.hpp"
 #include "tests/lib/own_ip.hpp"
 #include "userland/net/fabric/datagram_port.hpp"
@@ -37,11 +38,12 @@ protected:
 			house_->look();
 		return !woken();
 	}
-	descriptor stranger() const
+	coop::unique_fd stranger() const
 	{
-		return descriptor(::socket(at_.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+		return coop::unique_fd(
+			::socket(at_.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
 	}
-	int call(const descriptor &by) const
+	int call(const coop::unique_fd &by) const
 	{
 		return ::connect(by.get(), reinterpret_cast<const sockaddr *>(&at_.storage),
 				 static_cast<socklen_t>(at_.size));
@@ -61,13 +63,13 @@ protected:
 // More strangers than the port admits at a time: the others wait outside, and do not wake it.
 TEST_F(fabric_door, strangers_at_it_keep_nobody_awake)
 {
-	std::vector<descriptor> strangers;
+	std::vector<coop::unique_fd> strangers;
 	for (int i = 0; i < 80; i++)
 		ASSERT_EQ(call(strangers.emplace_back(stranger())), 0);
 	EXPECT_TRUE(goes_quiet());
 	strangers.clear();
 	EXPECT_TRUE(goes_quiet());
-	const descriptor another = stranger();
+	const coop::unique_fd another = stranger();
 	ASSERT_EQ(call(another), 0);
 	pollfd door{house_->fd(), POLLIN, 0};
 	EXPECT_EQ(::poll(&door, 1, 30000), 1) << "nobody is let in any more";
@@ -76,13 +78,13 @@ TEST_F(fabric_door, strangers_at_it_keep_nobody_awake)
 // A stranger costs a descriptor, and there is none.
 TEST_F(fabric_door, a_lack_of_descriptors_keeps_nobody_awake)
 {
-	const descriptor one = stranger();
+	const coop::unique_fd one = stranger();
 	rlimit usual;
 	ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &usual), 0);
 	rlimit few = usual;
 	few.rlim_cur = 256;
 	ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
-	std::vector<descriptor> all;
+	std::vector<coop::unique_fd> all;
 	while (all.empty() || all.back())
 		all.emplace_back(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0));
 	const int called = call(one);

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "coop/net.hpp"
+#include "coop/unique_fd.hpp"
 #include "tests/lib/own_ip.hpp"
 #include "userland/net/fabric/datagram_port.hpp"
 #include "userland/net/fabric/wire.hpp"
@@ -61,11 +62,11 @@ struct greeting {
 	std::size_t length = 0; // that it states; 0: the true one
 };
 
-descriptor call(const address &to, const std::string &from_ip)
+coop::unique_fd call(const address &to, const std::string &from_ip)
 {
 	const port_list l = ports_of(to);
 	const socket_address at = at_port(to, l.ports[0]);
-	descriptor s(::socket(at.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+	coop::unique_fd s(::socket(at.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
 	address own;
 	EXPECT_EQ(parse(from_ip + "@tcp:12345:31:1", own), 0);
 	const socket_address from = at_port(own, 0);
@@ -166,7 +167,7 @@ TEST_P(fabric_greeting_with, is_hung_up_on_and_others_are_not)
 	{
 		greeting g(tm.address());
 		GetParam().play(g);
-		const descriptor s = call(tm.address(), own_ip(GetParam().ip));
+		const coop::unique_fd s = call(tm.address(), own_ip(GetParam().ip));
 		const std::string text = g.whole();
 		ASSERT_EQ(::send(s.get(), text.data(), text.size(), MSG_NOSIGNAL),
 			  static_cast<ssize_t>(text.size()));
@@ -190,7 +191,7 @@ TEST(fabric_greeting, that_is_in_order_is_answered_in_pieces_too)
 	ASSERT_EQ(tm.wait(tm_state::started), 0);
 	for (const std::size_t piece : {std::size_t{1000}, std::size_t{1}}) {
 		const greeting g(tm.address());
-		const descriptor s = call(tm.address(), own_ip(10));
+		const coop::unique_fd s = call(tm.address(), own_ip(10));
 		const std::string text = g.whole();
 		for (std::size_t at = 0; at < text.size(); at += piece)
 			ASSERT_GT(::send(s.get(), text.data() + at,
