@@ -24,20 +24,23 @@ bool receive_queue::has_room(const slot &s)
 }
 
 // A buffer that its pool got back last is the likeliest to be in the caches, so it goes before
-// buffers of the pool that nothing has come for yet.
+// buffers of the pool that nothing has come for yet. Not while the program waits with buffers of
+// its own: those of the pool would overtake them for ever.
 void receive_queue::open(slot &s)
 {
 	s.open = true;
 	const slot *first = open_.first();
-	if (s.pooled && first && first->pooled && !first->messages && !first->landings)
+	if (s.pooled && !own_open_ && first && !first->messages && !first->landings)
 		open_.push_front(s);
 	else
 		open_.push_back(s);
+	own_open_ += !s.pooled;
 }
 
 void receive_queue::shut(slot &s)
 {
 	s.open = false;
+	own_open_ -= !s.pooled;
 	open_.erase(s);
 	station_.fill |= station_.pooled;
 }
@@ -128,6 +131,7 @@ void receive_queue::abandon(const spi::landing &l)
 		if (!s->open && !s->reason && has_room(*s)) {
 			s->open = true;
 			open_.push_front(*s);
+			own_open_ += !s->pooled;
 		}
 	}
 	if (!s->open && s->landings == 0)

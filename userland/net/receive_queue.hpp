@@ -66,7 +66,8 @@ private:
 	peers &peers_;
 	delivery &delivery_;
 	machine &home_;
-	slot_list open_; // receive operations that take messages
+	slot_list open_;             // receive operations that take messages
+	std::uint32_t own_open_ = 0; // of them, those that are not of the pool
 	std::atomic<std::uint32_t> deficit_{0};
 	pool_state::short_list::iterator short_at_; // valid while there is a deficit
 };
