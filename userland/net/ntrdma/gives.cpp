@@ -202,7 +202,6 @@ void machine::disown()
 	for (const auto &l : links_)
 		if (l && !l->ends && (!most || l->owed_bytes > most->owed_bytes))
 			most = l.get();
-	owed_bytes_ -= std::exchange(most->owed_bytes, 0);
 	end_link(*most, -EPROTO);
 }
 
@@ -226,8 +225,10 @@ bool machine::drain(link &l)
 			block(l);
 			return moved;
 		}
-		l.owed_bytes -= text.size();
-		owed_bytes_ -= text.size();
+		if (!l.ends) { // or it owes no longer
+			l.owed_bytes -= text.size();
+			owed_bytes_ -= text.size();
+		}
 		l.owed.pop_front();
 		moved = true;
 	}
@@ -403,6 +404,8 @@ void machine::serve_done(link &l, const head &h)
 	switch (o->role) {
 	case role::offer:
 	case role::put:
+		if (o->unasked && h.status == -ENOBUFS)
+			l.refrains = refrained;
 		std::erase_if(l.streams, [&](const stream &s) { return s.token == own; });
 		return end_operation(own, h.status, h.status ? 0 : o->length);
 	case role::lent:

@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <system_error>
 #include <unistd.h>
+#include <utility>
 
 #include "coop/backlog.hpp"
 #include "machine.hpp"
@@ -35,6 +37,12 @@ rdma::unique_fd life_of(pid_t process)
 {
 	return rdma::unique_fd(process > 0 ? static_cast<int>(::syscall(SYS_pidfd_open, process, 0))
 					   : -1);
+}
+
+bool hangs_up(const rdma::unique_fd &socket)
+{
+	pollfd p{socket.get(), POLLRDHUP, 0};
+	return ::poll(&p, 1, 0) > 0;
 }
 
 // Why map() of a window or a board returned null: the lack is on this side, or the peer lies.
@@ -211,13 +219,15 @@ void machine::leave_waiting()
 }
 
 // Counts the link among those of its peer: those that are up, and callers that have yet to say
-// START, which they may do all at once.
+// START, which they may do all at once. Not those that have hung up: after a long pause of this
+// process the earlier calls of a peer that is there come before its last.
 int machine::meet(link &l, const address &from)
 {
 	(void)peer_open(l.peer, from);
 	hold(l.peer);
 	const auto welcomed = std::count_if(links_.begin(), links_.end(), [&](const auto &other) {
-		return other && other->peer == l.peer && other->stage == stage::welcomed;
+		return other && other->peer == l.peer && other->stage == stage::welcomed &&
+		       !hangs_up(other->socket);
 	});
 	const std::size_t all = peers_[l.peer].links.size() + static_cast<std::size_t>(welcomed);
 	return all >= links_of_peer ? -ENOBUFS : 0;
@@ -491,6 +501,7 @@ void machine::end_link(link &l, int status)
 {
 	if (!l.ends)
 		l.ends = status;
+	owed_bytes_ -= std::exchange(l.owed_bytes, 0);
 	ends_ = true;
 }
 
@@ -539,7 +550,6 @@ void machine::finish_link(link &l)
 		}
 		drop(l.peer);
 	}
-	owed_bytes_ -= l.owed_bytes;
 	const std::uint32_t index = l.index;
 	links_[index].reset();
 	free_links_.push_back(index);
