@@ -100,6 +100,28 @@ def test_a_waiter_for_solicited_datagrams_is_told_of_these_alone():
     assert said(SOLICITED) == "2 0 False\n3 0 False\n3 4 True\n"
 
 
+HINTS = """
+import ctypes, errno, struct
+c = ctypes.CDLL("librdmacm.so.1", use_errno=True)
+def found(kind, space):
+    hints = bytearray(struct.pack("=4i", 0, 0, kind, space)) + bytes(80)
+    to = ctypes.c_void_p()
+    if c.rdma_getaddrinfo(b"127.0.0.1", b"7", (ctypes.c_char * 96).from_buffer(hints), ctypes.byref(to)):
+        return ("not supported" if ctypes.get_errno() == errno.EOPNOTSUPP else "failed",)
+    return struct.unpack_from("=2i", ctypes.string_at(to.value, 16), 8)
+for kind, space in ((0, 0), (2, 0), (4, 0), (0, 0x111), (4, 0x111), (4, 0x106), (4, 0x13f)):
+    print(*found(kind, space))
+"""
+
+
+def test_hints_for_datagrams_name_either_the_queue_pair_or_the_port_space():
+    """RC is 2 and UD is 4; the port spaces are TCP 0x106, UDP 0x111, IB 0x13f."""
+    with started("python3", "-c", HINTS) as child:
+        out, _ = child.communicate(timeout=DEADLINE)
+    stream, datagrams, none = f"2 {0x106}\n", f"4 {0x111}\n", "not supported\n"
+    assert (child.returncode, out) == (0, 2 * stream + 3 * datagrams + 2 * none)
+
+
 COOPNET = program("coopnet")
 HOST = f"127.{1 + os.getpid() // 254 % 250}.{1 + os.getpid() % 254}.9"
 

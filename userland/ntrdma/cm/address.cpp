@@ -97,7 +97,13 @@ COOP_CM int rdma_getaddrinfo(const char *node, const char *service, const rdma_a
 		return -1;
 	}
 	int flags = hints ? hints->ai_flags : 0;
-	bool datagrams = hints && hints->ai_port_space == RDMA_PS_UDP;
+	const int space = hints ? hints->ai_port_space : 0;
+	const bool wants_datagrams = hints && hints->ai_qp_type == IBV_QPT_UD;
+	if (wants_datagrams && space && space != RDMA_PS_UDP) {
+		errno = EOPNOTSUPP;
+		return -1;
+	}
+	const bool datagrams = wants_datagrams || space == RDMA_PS_UDP;
 	addrinfo wish{}, *found = nullptr;
 	wish.ai_family = flags & RAI_FAMILY ? hints->ai_family : AF_UNSPEC;
 	wish.ai_socktype = SOCK_STREAM;
@@ -115,7 +121,7 @@ COOP_CM int rdma_getaddrinfo(const char *node, const char *service, const rdma_a
 	};
 	r->ai_flags = flags;
 	r->ai_qp_type = datagrams ? IBV_QPT_UD : IBV_QPT_RC;
-	r->ai_port_space = hints && hints->ai_port_space ? hints->ai_port_space : RDMA_PS_TCP;
+	r->ai_port_space = space ? space : datagrams ? RDMA_PS_UDP : RDMA_PS_TCP;
 	r->ai_family = found ? found->ai_family : hints->ai_family;
 	if (found && (flags & RAI_PASSIVE)) {
 		r->ai_src_addr = duplicate(found->ai_addr);

@@ -103,12 +103,13 @@ int resolve(identifier *i, bool here, const sockaddr *src, const sockaddr *dst)
 {
 	auto &a = i->id.route.addr;
 	sockaddr *own = &a.src_addr;
-	const sockaddr_storage before = a.src_storage;
+	const sockaddr_storage source = a.src_storage, target = a.dst_storage;
 	copy_address(&a.dst_storage, dst);
 	if (src && known(src) && i->at == stage::idle)
 		copy_address(&a.src_storage, src);
 	if (int r = here ? 0 : find_route(i, known(own) ? own : src, dst)) {
-		a.src_storage = before;
+		a.src_storage = source;
+		a.dst_storage = target;
 		return r;
 	}
 	if (here)
