@@ -188,8 +188,10 @@ static struct coop_ah *create(struct coop_rnic *r, const struct coop_addr *to)
 
 	if (!make_room(r))
 		return NULL;
-	ah = kzalloc(sizeof(*ah),
-		     GFP_NOIO | __GFP_NOWARN | (coop_node_gfp(r->node) & __GFP_ACCOUNT));
+	/* A stranger's datagram asks for it too: no reason for the OOM killer of a memory cgroup.
+	 */
+	ah = kzalloc(sizeof(*ah), GFP_NOIO | __GFP_NORETRY | __GFP_NOWARN |
+					  (coop_node_gfp(r->node) & __GFP_ACCOUNT));
 	if (!ah)
 		return NULL;
 	ah->rnic = r;

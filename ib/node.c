@@ -114,6 +114,7 @@ struct coop_node *coop_node_create(const struct coop_node_cfg *cfg, struct coop_
 		goto no_memory;
 	}
 
+	node->leaving = true; /* a refresh until then attaches nothing */
 	coop_node_register(node);
 	mutex_lock(&node->attach_lock);
 	err = coop_node_attach(node, why, why_size);

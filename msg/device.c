@@ -132,11 +132,9 @@ struct setup_head {
 static_assert(offsetof(struct coop_net_setup, size) == offsetof(struct setup_head, size));
 static_assert(offsetof(struct coop_net_setup, abi) == offsetof(struct setup_head, abi));
 
-/* Of a structure that is shorter than ours we know no other field. */
-static long short_setup(const struct setup_head *h, void __user *arg)
+/* Of a structure of another size we know no other field. */
+static long other_version(void __user *arg)
 {
-	if (h->abi == COOP_NET_ABI || h->size < sizeof(*h))
-		return -EINVAL;
 	if (put_user((u32)COOP_NET_ABI, (u32 __user *)(arg + offsetof(struct setup_head, abi))))
 		return -EFAULT;
 	return -EPROTO;
@@ -150,10 +148,14 @@ static long net_setup(struct coop_machine *m, void __user *arg)
 
 	if (copy_from_user(&h, arg, sizeof(h)))
 		return -EFAULT;
+	if (h.size < sizeof(h))
+		return -EINVAL;
+	if (h.abi != COOP_NET_ABI && h.size != sizeof(*s))
+		return other_version(arg);
+	if (h.size < sizeof(*s))
+		return -EINVAL;
 	if (h.size > PAGE_SIZE)
 		return -E2BIG; /* all of it is read */
-	if (h.size < sizeof(*s))
-		return short_setup(&h, arg);
 	s = kzalloc(sizeof(*s), GFP_KERNEL);
 	if (!s)
 		return -ENOMEM;

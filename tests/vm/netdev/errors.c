@@ -184,6 +184,11 @@ static void setup_sizes(int fd)
 	memset(longer, 0, sizeof(longer));
 	memcpy(longer, &s, sizeof(s));
 	FAILS(ioctl(fd, COOP_NET_SETUP, longer), E2BIG);
+	s.abi = COOP_NET_ABI + 1; /* a later program hears of the version first */
+	memcpy(longer, &s, sizeof(s));
+	FAILS(ioctl(fd, COOP_NET_SETUP, longer), EPROTO);
+	memcpy(&s, longer, sizeof(s));
+	CHECK(s.abi == COOP_NET_ABI);
 }
 
 void setup_area(void)
