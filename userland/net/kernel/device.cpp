@@ -88,8 +88,9 @@ device::device(const options &o, const ring_sizes &sizes)
 	s.gid_index = o.device.gid_index;
 	std::memcpy(s.key, o.key.data(), sizeof(s.key));
 	s.qkey = o.qkey();
-	s.flags = (o.seal ? COOP_NET_SEAL : 0u) | (o.fixed_seq ? COOP_NET_FIRST_SEQ : 0u) |
-		  (o.page_crc ? COOP_NET_PAGE_CRC : 0u);
+	s.flags |= o.seal ? COOP_NET_SEAL : 0;
+	s.flags |= o.fixed_seq ? COOP_NET_FIRST_SEQ : 0;
+	s.flags |= o.page_crc ? COOP_NET_PAGE_CRC : 0;
 	s.ops = sizes.operations;
 	s.events = sizes.events;
 	s.handles = sizes.handles;
