@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "coop/net.hpp"
+#include "tests/lib/own_ip.hpp"
 #include "userland/net/ntrdma/board.hpp"
 #include "userland/net/ntrdma/greeting.hpp"
 #include "userland/net/ntrdma/tcp_greeting.hpp"
@@ -35,13 +36,8 @@ using namespace std::chrono_literals;
 // Addresses of this process alone.
 address own(unsigned id)
 {
-	const auto pid = static_cast<unsigned>(::getpid());
 	address a;
-	EXPECT_EQ(parse("127." + std::to_string(1 + pid / 254 % 250) + '.' +
-				std::to_string(1 + pid % 254) +
-				".9@tcp:12345:31:" + std::to_string(id),
-			a),
-		  0);
+	EXPECT_EQ(parse(own_ip(9) + "@tcp:12345:31:" + std::to_string(id), a), 0);
 	return a;
 }
 

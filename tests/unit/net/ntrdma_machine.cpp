@@ -22,6 +22,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "tests/lib/own_ip.hpp"
 #include "userland/net/ntrdma/machine.hpp"
 
 namespace
@@ -34,13 +35,8 @@ using namespace std::chrono_literals;
 // Addresses of this process alone.
 address address_of(unsigned id)
 {
-	const auto pid = static_cast<unsigned>(::getpid());
 	address a;
-	EXPECT_EQ(parse("127." + std::to_string(1 + pid / 254 % 250) + '.' +
-				std::to_string(1 + pid % 254) +
-				".10@tcp:12345:31:" + std::to_string(id),
-			a),
-		  0);
+	EXPECT_EQ(parse(own_ip(10) + "@tcp:12345:31:" + std::to_string(id), a), 0);
 	return a;
 }
 
