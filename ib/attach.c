@@ -10,8 +10,11 @@
  * pairs; let the serves end, none of which waits for pages any longer. Requests
  * that have not ended in time end with the queue pairs: once those are destroyed
  * the device owns no memory, and we tell the engine that all its work requests
- * have completed. A node with lines never attaches again.
+ * have completed. While the device refuses to destroy one, detach waits, without
+ * a limit: memory that a device may write to belongs to nobody else. A node with
+ * lines never attaches again.
  */
+#include <linux/delay.h>
 #include <linux/mm.h>
 #include <linux/random.h>
 #include <linux/sched/mm.h>
@@ -162,6 +165,7 @@ void coop_node_detach(struct coop_node *node)
 	struct coop_node_fetch *f, *next;
 	u64 now = coop_now_us();
 	unsigned int flags;
+	u32 tries;
 
 	lockdep_assert_held(&node->attach_lock);
 	flags = memalloc_noio_save();
@@ -177,8 +181,11 @@ void coop_node_detach(struct coop_node *node)
 	wait_event_timeout(node->idle, quiet(node, r), usecs_to_jiffies(DETACH_US));
 
 	mutex_lock(&node->lock);
-	now = coop_now_us();
-	coop_rnic_silence(r, now);
+	for (tries = 0; !coop_rnic_silence(r, now = coop_now_us()); tries++) {
+		mutex_unlock(&node->lock);
+		msleep(coop_rnic_pause_ms(tries));
+		mutex_lock(&node->lock);
+	}
 	coop_pump_drain(node, now);
 	WARN_ON_ONCE(!list_empty(&node->fetches) || r->n_serving);
 	node->rnic = NULL;

@@ -5,6 +5,7 @@
  * Some send slots of the command line stay free for control messages of the
  * engine, which would be lost otherwise whenever the host has much to send.
  */
+#include <linux/delay.h>
 #include <linux/sched/mm.h>
 
 #include "ib/node.h"
@@ -131,23 +132,37 @@ void coop_lines_cancel(struct coop_node *node, struct coop_node_fetch *f, u64 no
 	(void)coop_engine_cancel(node->engine, f->id, now); /* a stale id: it is over */
 }
 
+/* Ends all requests. False: the device refused to destroy a queue pair; the lock held. */
+static bool stop(struct coop_node *node, u64 now)
+{
+	struct coop_rnic *r = node->rnic;
+	struct coop_node_fetch *f;
+
+	if (!r)
+		return true;
+	node->up = false;
+	r->closing = true;
+	list_for_each_entry(f, &node->fetches, link)
+		(void)coop_engine_cancel(node->engine, f->id, now);
+	if (!coop_rnic_silence(r, now))
+		return false;
+	coop_pump_drain(node, now);
+	WARN_ON_ONCE(!list_empty(&node->fetches) || r->n_serving);
+	wake_up(&node->idle); /* a detach that waits for them */
+	return true;
+}
+
+/* Also while a detach waits for completions: the host unpins its pages next. */
 void coop_lines_stop(struct coop_node *node)
 {
-	const u64 now = coop_lines_begin(node);
-	struct coop_rnic *r = node->rnic;
+	bool stopped;
+	u32 tries;
 
-	/* Also while a detach waits for completions: the host unpins its pages next. */
-	if (r) {
-		struct coop_node_fetch *f;
-
-		node->up = false;
-		r->closing = true;
-		list_for_each_entry(f, &node->fetches, link)
-			(void)coop_engine_cancel(node->engine, f->id, now);
-		coop_rnic_silence(r, now);
-		coop_pump_drain(node, now);
-		WARN_ON_ONCE(!list_empty(&node->fetches) || r->n_serving);
-		wake_up(&node->idle); /* a detach that waits for them */
+	for (tries = 0;; tries++) {
+		stopped = stop(node, coop_lines_begin(node));
+		coop_lines_leave(node);
+		if (stopped)
+			return;
+		msleep(coop_rnic_pause_ms(tries));
 	}
-	coop_lines_leave(node);
 }

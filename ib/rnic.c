@@ -17,9 +17,7 @@
 
 #include "ib/node.h"
 
-#define FETCH_WRS    256 /* a peer's datagrams may be a quarter as long as ours */
-#define END_TRIES    20  /* tries to destroy queue pairs before the device is removed */
-#define END_PAUSE_MS 100
+#define FETCH_WRS 256 /* a peer's datagrams may be a quarter as long as ours */
 
 #define SERVE_WRS 256 /* at least, if the device can: several batches */
 
@@ -242,46 +240,34 @@ void coop_rnic_address(const struct coop_rnic *r, struct coop_addr *self)
 	self->qkey = r->qkey;
 }
 
-/* Here we cannot try again later: wait for a device that refuses, within one limit for all. */
-static void end_qp(struct coop_rnic *r, struct coop_qp *qp, u32 *tries)
+/* How many the device refused to destroy. */
+static u32 destroy_qps(struct coop_rnic *r)
 {
-	while (coop_qp_destroy(r, qp) && *tries) {
-		msleep(END_PAUSE_MS);
-		--*tries;
-	}
-	/*
-	 * The driver frees it with the device, and ends all access to memory then. What it
-	 * completes until then no longer counts.
-	 */
-	if (qp->ib)
-		qp->epoch++;
-	qp->ib = NULL;
-}
+	u32 i, kept = 0;
 
-static void destroy_qps(struct coop_rnic *r)
-{
-	u32 i, tries = END_TRIES;
-
-	end_qp(r, &r->ctrl.qp, &tries);
-	end_qp(r, &r->data.qp, &tries);
+	kept += coop_qp_destroy(r, &r->ctrl.qp) != 0;
+	kept += coop_qp_destroy(r, &r->data.qp) != 0;
 	for (i = 0; r->fetch && i < r->n_fetch; i++)
-		end_qp(r, &r->fetch[i].qp, &tries);
+		kept += coop_qp_destroy(r, &r->fetch[i].qp) != 0;
 	for (i = 0; r->serve && i < r->n_serve; i++)
-		end_qp(r, &r->serve[i].qp, &tries);
+		kept += coop_qp_destroy(r, &r->serve[i].qp) != 0;
+	return kept;
 }
 
-void coop_rnic_silence(struct coop_rnic *r, u64 now)
+bool coop_rnic_silence(struct coop_rnic *r, u64 now)
 {
 	u32 i;
 
 	lockdep_assert_held(&r->node->lock);
-	destroy_qps(r);
+	if (destroy_qps(r))
+		return false;
 	coop_ctrl_lost(r, &r->ctrl);
 	coop_ctrl_lost(r, &r->data);
 	for (i = 0; i < r->n_fetch; i++)
 		coop_requester_lost(r, &r->fetch[i], now);
 	for (i = 0; i < r->n_serve; i++)
 		coop_responder_lost(r, &r->serve[i], now);
+	return true;
 }
 
 static void destroy_messages(struct coop_ctrl *c)
@@ -295,7 +281,9 @@ void coop_rnic_destroy(struct coop_rnic *r)
 {
 	u32 i;
 
-	destroy_qps(r); /* there are some only after a failed creation */
+	/* There are some only after a failed creation. */
+	for (i = 0; destroy_qps(r); i++)
+		msleep(coop_rnic_pause_ms(i));
 	coop_ah_cache_destroy(r);
 	if (r->rcq)
 		ib_destroy_cq(r->rcq);

@@ -156,8 +156,17 @@ struct coop_rnic {
 struct coop_rnic *coop_rnic_create(struct coop_node *node, const struct coop_port *port, char *why,
 				   size_t size);
 void coop_rnic_destroy(struct coop_rnic *r);
-/* Destroys the queue pairs and reports all their WRs to the engine as flushed; the lock held. */
-void coop_rnic_silence(struct coop_rnic *r, u64 now);
+/*
+ * Destroys the queue pairs and reports all their WRs to the engine as flushed; the lock held.
+ * False: the device refused some and may still write to their pages, so nothing is reported; try
+ * again.
+ */
+bool coop_rnic_silence(struct coop_rnic *r, u64 now);
+/* How long to wait after this many refusals. */
+static inline u32 coop_rnic_pause_ms(u32 tries)
+{
+	return tries < 50 ? 100 : 1000;
+}
 /* Destroys queue pairs whose completions are overdue; the lock held. */
 void coop_rnic_overdue(struct coop_rnic *r, u64 now);
 /* Sets the deadline for the queue pair's completions; the lock held. */
