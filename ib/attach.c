@@ -128,8 +128,10 @@ int coop_node_attach(struct coop_node *node, char *why, size_t size)
 		if (err == -ENOMEM)
 			snprintf(why, size, "out of memory");
 		else
-			snprintf(why, size,
-				 "peer_timeout_ms=, ib_num_srpc= or ib_num_rrpc= is out of range");
+			snprintf(why, size, "%s is out of range",
+				 node->cfg.lines
+					 ? "fetch_timeout_us, fetches or serves"
+					 : "peer_timeout_ms=, ib_num_srpc= or ib_num_rrpc=");
 		r->closing = true;
 		coop_rnic_destroy(r);
 		return err;

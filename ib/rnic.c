@@ -63,6 +63,17 @@ static u32 serve_wrs(const struct coop_rnic *r)
 	return min(most, max_t(u32, SERVE_WRS, COOP_SENDING_MAX / r->mtu + COOP_BATCH));
 }
 
+/* What to lower: an option of the mount, or with lines a field of struct coop_net_setup. */
+static const char *for_fetches(const struct coop_rnic *r)
+{
+	return r->node->cfg.lines ? "fetches" : "ib_num_srpc=";
+}
+
+static const char *for_serves(const struct coop_rnic *r)
+{
+	return r->node->cfg.lines ? "serves" : "ib_num_rrpc=";
+}
+
 static int fits(const struct coop_rnic *r, char *why, size_t size)
 {
 	const struct ib_device_attr *a = &r->port.dev->attrs;
@@ -76,16 +87,15 @@ static int fits(const struct coop_rnic *r, char *why, size_t size)
 		return -EINVAL;
 	}
 	if (ctrl_qps(r) + r->n_fetch + r->n_serve > (u32)a->max_qp) {
-		snprintf(why, size,
-			 "%s has %d queue pairs: lower ib_num_srpc= and ib_num_rrpc=", name,
-			 a->max_qp);
+		snprintf(why, size, "%s has %d queue pairs: lower %s and %s", name, a->max_qp,
+			 for_fetches(r), for_serves(r));
 		return -EINVAL;
 	}
 	if (recvs > (u64)a->max_cqe) {
 		snprintf(why, size,
 			 "%s has room for %d completions, %llu receives may be posted: lower "
-			 "ib_num_srpc= to %u",
-			 name, a->max_cqe, recvs,
+			 "%s to %u",
+			 name, a->max_cqe, recvs, for_fetches(r),
 			 max_t(int, a->max_cqe - recvs_ctrl, 0) / r->fetch_wrs);
 		return -EINVAL;
 	}
@@ -115,7 +125,8 @@ static struct ib_cq *create_cq(struct coop_rnic *r, u32 entries, u32 vector)
 	return ib_create_cq(r->port.dev, on_completion, on_cq_event, r->node, &attr);
 }
 
-static int create_all(struct coop_rnic *r, const char **what)
+/* On error: what could not be created, and what to lower, if that helps. */
+static int create_all(struct coop_rnic *r, const char **what, const char **lower)
 {
 	const gfp_t gfp = coop_node_gfp(r->node);
 	u32 i;
@@ -128,7 +139,8 @@ static int create_all(struct coop_rnic *r, const char **what)
 		r->pd = NULL;
 		return err;
 	}
-	*what = "completion queue for receives (lower ib_num_srpc=)";
+	*what = "completion queue for receives";
+	*lower = for_fetches(r);
 	r->rcq = create_cq(r, ctrl_qps(r) * COOP_CTRL_RECVS + r->n_fetch * r->fetch_wrs, 0);
 	if (IS_ERR(r->rcq)) {
 		err = PTR_ERR(r->rcq);
@@ -137,6 +149,7 @@ static int create_all(struct coop_rnic *r, const char **what)
 	}
 	/* Twice, because those of a queue pair that was destroyed may still be in it. */
 	*what = "completion queue for sends";
+	*lower = NULL;
 	r->scq = create_cq(r, ctrl_qps(r) * COOP_CTRL_SENDS + 2 * r->serve_wrs, 1);
 	if (IS_ERR(r->scq)) {
 		err = PTR_ERR(r->scq);
@@ -149,23 +162,27 @@ static int create_all(struct coop_rnic *r, const char **what)
 		err = coop_bufs_create(&r->zeros, r->port.dev, 1, PAGE_SIZE, DMA_TO_DEVICE, gfp);
 	if (err)
 		return err;
-	*what = "memory for copies (lower ib_num_rrpc=)";
+	*what = "memory for copies";
+	*lower = for_serves(r);
 	err = coop_bufs_create(&r->kept, r->port.dev, r->n_serve * COOP_KEPT_PAGES, PAGE_SIZE,
 			       DMA_TO_DEVICE, gfp);
 	if (err)
 		return err;
 	*what = "control queue pair";
+	*lower = NULL;
 	err = coop_ctrl_create(r, &r->ctrl);
 	if (!err && r->node->cfg.lines)
 		err = coop_ctrl_create(r, &r->data);
 	if (err)
 		return err;
-	*what = "queue pair to fetch with (lower ib_num_srpc=)";
+	*what = "queue pair to fetch with";
+	*lower = for_fetches(r);
 	for (i = 0; i < r->n_fetch && !err; i++)
 		err = coop_requester_create(r, &r->fetch[i], (u16)i);
 	if (err)
 		return err;
-	*what = "queue pair to serve with (lower ib_num_rrpc=)";
+	*what = "queue pair to serve with";
+	*lower = for_serves(r);
 	for (i = 0; i < r->n_serve && !err; i++)
 		err = coop_responder_create(r, &r->serve[i], (u16)i);
 	return err;
@@ -175,7 +192,7 @@ struct coop_rnic *coop_rnic_create(struct coop_node *node, const struct coop_por
 				   size_t size)
 {
 	const struct coop_node_cfg *cfg = &node->cfg;
-	const char *name = dev_name(&port->dev->dev), *what = "memory";
+	const char *name = dev_name(&port->dev->dev), *what = "memory", *lower = NULL;
 	const gfp_t gfp = coop_node_gfp(node);
 	struct coop_rnic *r;
 	int err;
@@ -213,10 +230,10 @@ struct coop_rnic *coop_rnic_create(struct coop_node *node, const struct coop_por
 	r->bounce = kvmalloc_array(COOP_MAX_PAGES, PAGE_SIZE, gfp);
 	err = -ENOMEM;
 	if (r->fetch && r->serve && r->serves && r->bounce)
-		err = create_all(r, &what);
+		err = create_all(r, &what, &lower);
 	if (err) {
-		snprintf(why, size, "%s port %u: cannot create: %s (error %d)", name, port->num,
-			 what, err);
+		snprintf(why, size, "%s port %u: cannot create: %s%s%s (error %d)", name, port->num,
+			 what, lower ? "; lower " : "", lower ?: "", err);
 		r->closing = true;
 		coop_rnic_destroy(r);
 		return ERR_PTR(err);

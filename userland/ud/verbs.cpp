@@ -200,6 +200,11 @@ int verbs::create_qp(const qp_attr &attr)
 		return refuse(-ENODEV, "the device is gone");
 	if (!attr.max_sge || attr.max_sge > verbs_qp::max_sge)
 		return -EINVAL;
+	if (const int holds = device_.attr().max_sge;
+	    attr.max_sge > static_cast<std::uint32_t>(holds))
+		return refuse(-EOPNOTSUPP, std::to_string(attr.max_sge) +
+						   " segments per work request; it takes " +
+						   std::to_string(holds));
 	if (most > limit)
 		return refuse(-ENOSPC, std::to_string(most) +
 					       " work requests per queue; it holds " +

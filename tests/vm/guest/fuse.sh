@@ -194,7 +194,7 @@ test_device_removal()
 		touch /tmp/gone.done
 	) &
 	until_true 30 "b fetches from a" at_least 1 b fetch fetches
-	timeout 60 /usr/bin/rdma link delete rxe1 || die "the device is still held"
+	timeout $((60 * patience)) /usr/bin/rdma link delete rxe1 || die "the device is still held"
 	until_true 60 "the reader has ended" test -e /tmp/gone.done
 	for i in 1 2 3; do
 		[ "$(cat "/tmp/gone$i.sum")" = "$(sum "/srv/gone$i.bin")" ] ||

@@ -288,7 +288,7 @@ test_device_removal()
 	job reader coop-pattern -d -r 1000000 check /mnt/b/gone 1 4 524288 1
 	until_true 30 "b reads from a" more_than 64 b source peer pages
 	running reader || die "the reader has ended: $(cat /tmp/reader.said)"
-	timeout 60 /usr/bin/rdma link delete rxe1 || die "the device is still held"
+	timeout $((60 * patience)) /usr/bin/rdma link delete rxe1 || die "the device is still held"
 	before=$(of b source storage pages)
 	until_true 60 "b reads from storage" more_than $((before + 64)) b source storage pages
 	kill "$(cat /tmp/reader.job)"

@@ -53,7 +53,7 @@ fuse_up() { fuse_mount f $server $with,cache_size=64M; }
 
 fuse_knows() { [ "$(grep -c ^peer /mnt/f/.coopfs/peers)" = "$1" ]; }
 
-pingpong() { timeout 60 ibv_ud_pingpong -d rxe0 -g 1 -n 200 -s 2048 "$@"; }
+pingpong() { timeout $((60 * patience)) ibv_ud_pingpong -d rxe0 -g 1 -n 200 -s 2048 "$@"; }
 
 # greet NODE: each machine reads a little from each, to learn the round-trip time. On a debug kernel
 # a first answer takes seconds: a requester without a measured time asks again, or asks storage, and
