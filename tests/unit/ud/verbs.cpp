@@ -344,6 +344,10 @@ TEST_F(Verbs, SaysWhatTheDeviceCannotHold)
 	EXPECT_EQ(small->create_qp(both), -ENOSPC);
 	EXPECT_NE(small->refusal().find("65 completions"), std::string::npos) << small->refusal();
 	EXPECT_EQ(small->create_qp({1, 64, 1, 1}), 0) << small->refusal();
+	const int qp = small->create_qp({1, 1, 16, 1}); // a device may take that many
+	EXPECT_TRUE(qp >= 0 || qp == -EOPNOTSUPP) << qp;
+	EXPECT_EQ(qp < 0, small->refusal().find("16 segments") != std::string::npos)
+		<< small->refusal();
 }
 
 // All WRs name the same GRH memory, and the test looks at them after both senders' datagrams
