@@ -11,7 +11,7 @@
 #: deadline 3600
 #: short ud_between_devices kernel_asks_ud
 #: long fabric_between_devices ud_bulk ud_asks_kernel kernel_machines kernel_buffers kernel_messages kernel_bulk kernel_faults
-#: long ud_rails ud_rail_lost kernel_rails kernel_rail_lost kernel_rails_bulk kernel_reusable kernel_stopped ud_reusable every_group kernel_bad_wire
+#: long ud_rails ud_rail_lost kernel_rails kernel_rail_lost kernel_rails_bulk kernel_priority kernel_reusable kernel_stopped ud_reusable every_group kernel_bad_wire
 
 setup()
 {

@@ -84,7 +84,7 @@ def _filled(kind: str) -> Any:
 
 
 class Domain:
-    """An open transport: "mem", "ud", "fabric". Parameters are those of `coopnet options`."""
+    """An open transport: "mem", "ud", "fabric", "ntrdma", "kernel". Parameters are those of `coopnet options`."""
 
     def __init__(self, transport: str, **parameters: object) -> None:
         texts = [ffi.new("char[]", f"{key}={value}".encode()) for key, value in parameters.items()]
