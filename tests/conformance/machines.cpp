@@ -53,6 +53,10 @@ struct taken {
 	{
 		address a;
 		EXPECT_EQ(parse(t.any, a), 0);
+		if (t.transport == "ud") { // on its wire networks have no name
+			a.net = network::tcp;
+			a.instance = 0;
+		}
 		a.id = id;
 		claims.emplace_back();
 		return claims.back().take(t.transport, a, !domain_traits(t));

@@ -66,6 +66,7 @@ public:
 		info_.mtu = s.mtu;
 		info_.max_qps = 256;
 		info_.max_recv_wr = 4096;
+		info_.max_sge = 16;
 		info_.receive_window = 256u << 10;
 		info_.name = "fake";
 		fd_ = ::eventfd(0, EFD_CLOEXEC);

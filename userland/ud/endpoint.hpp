@@ -99,6 +99,7 @@ struct endpoint_info {
 	std::uint32_t mtu; // payload bytes per datagram
 	std::uint32_t max_qps;
 	std::uint32_t max_recv_wr;  // per queue pair
+	std::uint32_t max_sge;      // entries of a work request
 	std::size_t receive_window; // bytes that may be in flight to this endpoint before it drops
 	std::uint32_t mbps = 0;     // of the link at the start, megabits a second; 0: unknown
 	std::string name;           // "soft-roce 127.0.0.2" or "verbs rxe0/1 gid 1"

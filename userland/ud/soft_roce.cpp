@@ -123,6 +123,7 @@ soft_roce::soft_roce(const soft_roce_options &options) :
 	info_.sends_copy = true;
 	info_.mtu = core_.mtu;
 	info_.max_qps = soft_roce_core::max_qps;
+	info_.max_sge = soft_roce_core::max_sge;
 	info_.max_recv_wr = soft_roce_core::max_wr;
 	info_.receive_window = socket_.receive_window(core_.mtu);
 	info_.mbps = socket_.interface_mbps();

@@ -157,6 +157,8 @@ verbs::verbs(const verbs_options &options) : device_(options)
 	info_.sl = options.sl;
 	info_.mtu = options.mtu ? options.mtu : device_.mtu();
 	info_.max_qps = static_cast<std::uint32_t>(device_.attr().max_qp);
+	info_.max_sge =
+		std::min(static_cast<std::uint32_t>(device_.attr().max_sge), verbs_qp::max_sge);
 	info_.max_recv_wr = std::min(static_cast<std::uint32_t>(device_.attr().max_qp_wr), entries);
 	// The device can absorb as much as is posted.
 	info_.receive_window = std::size_t{entries} * info_.mtu;
@@ -200,11 +202,10 @@ int verbs::create_qp(const qp_attr &attr)
 		return refuse(-ENODEV, "the device is gone");
 	if (!attr.max_sge || attr.max_sge > verbs_qp::max_sge)
 		return -EINVAL;
-	if (const int holds = device_.attr().max_sge;
-	    attr.max_sge > static_cast<std::uint32_t>(holds))
+	if (attr.max_sge > info_.max_sge)
 		return refuse(-EOPNOTSUPP, std::to_string(attr.max_sge) +
 						   " segments per work request; it takes " +
-						   std::to_string(holds));
+						   std::to_string(info_.max_sge));
 	if (most > limit)
 		return refuse(-ENOSPC, std::to_string(most) +
 					       " work requests per queue; it holds " +

@@ -27,6 +27,7 @@ public:
 	{
 		info_.mtu = page_bytes;
 		info_.max_recv_wr = 256;
+		info_.max_sge = 16;
 		info_.name = "device";
 	}
 	const ud::endpoint_info &info() const override { return info_; }

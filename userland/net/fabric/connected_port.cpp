@@ -278,7 +278,7 @@ unsigned connected_port::look()
 			on_request(e, size);
 		else if (event == FI_CONNECTED)
 			on_connected(e, size);
-		else if (event == FI_SHUTDOWN)
+		else if (event == FI_SHUTDOWN && e.fid->fclass == FI_CLASS_EP) // else of a request
 			events_->unlinked(*static_cast<link *>(e.fid->context), -ECONNRESET);
 	}
 }

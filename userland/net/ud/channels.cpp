@@ -8,10 +8,11 @@
 namespace coop::net::ud
 {
 
-message_qp::shape channels::shape(std::uint32_t channel, std::uint32_t mtu, std::uint32_t qkey)
+message_qp::shape channels::shape(std::uint32_t channel, const coop::ud::endpoint_info &device,
+				  std::uint32_t qkey)
 {
-	message_qp::shape s{mtu & ~7u, 2 * recvs, credits + controls, controls, head_room};
-	s.attr.max_sge = most_sge;
+	message_qp::shape s{device.mtu & ~7u, 2 * recvs, credits + controls, controls, head_room};
+	s.attr.max_sge = std::min(most_sge, device.max_sge);
 	s.attr.qkey = qkey;
 	s.attr.preferred = true;
 	if (channel == COOP_CHAN_COMMAND) {
@@ -26,8 +27,9 @@ static_assert(COOP_CHAN_COMMAND == 0 && COOP_CHAN_DATA == 1 && COOP_CHAN_CHANNEL
 
 channels::channels(coop::ud::endpoint &ep, fetch_host::slab &s, std::uint32_t qkey, bool direct) :
 	endpoint_(ep),
-	line_{{{ep, s, shape(COOP_CHAN_COMMAND, ep.info().mtu, qkey)},
-	       {ep, s, shape(COOP_CHAN_DATA, ep.info().mtu, qkey)}}},
+	line_{{{ep, s, shape(COOP_CHAN_COMMAND, ep.info(), qkey)},
+	       {ep, s, shape(COOP_CHAN_DATA, ep.info(), qkey)}}},
+	entries_(std::min(most_sge, ep.info().max_sge)),
 	direct_(direct)
 {
 }
@@ -76,7 +78,7 @@ void channels::add(const coop_chan_tx &tx, const keyed_memory *payload)
 	if (tx.len) {
 		spi::cursor c(*payload, tx.off);
 		std::size_t left = tx.len;
-		while (left && n < most_sge && direct(*payload)) {
+		while (left && n < entries_ && direct(*payload)) {
 			const std::size_t segment = c.index();
 			const auto piece = c.next(left);
 			list[n++] = {piece.data(), static_cast<std::uint32_t>(piece.size()),

@@ -73,12 +73,13 @@ private:
 		std::uint32_t slot, id, n_sge;
 	};
 
-	static message_qp::shape shape(std::uint32_t channel, std::uint32_t mtu,
+	static message_qp::shape shape(std::uint32_t channel, const coop::ud::endpoint_info &device,
 				       std::uint32_t qkey);
 	bool full(const coop_chan_tx &next) const;
 
 	coop::ud::endpoint &endpoint_;
 	std::array<message_qp, COOP_CHAN_CHANNELS> line_;
+	const std::uint32_t entries_; // of a work request
 	const bool direct_;
 
 	std::uint32_t channel_ = 0, n_ = 0; // of what is collected

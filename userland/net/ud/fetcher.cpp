@@ -13,22 +13,28 @@ namespace
 
 // The entries of a work request for one fragment, besides GRH and spill. If a page is no whole
 // number of datagrams, there may be two fragments.
-std::uint32_t pieces_of_fragment(std::uint32_t mtu)
+std::uint32_t pieces_of_fragment(const coop::ud::endpoint_info &device)
 {
-	return (fetch_host::most_sge - 2) / (page_bytes % mtu ? 2 : 1);
+	return (bulk_entries(device) - 2) / (page_bytes % device.mtu ? 2 : 1);
 }
 
 } // namespace
 
+std::uint32_t bulk_entries(const coop::ud::endpoint_info &device)
+{
+	return std::min(fetch_host::most_sge, device.max_sge);
+}
+
 fetcher::fetcher(const options &o, fetch_host::slab &s, const channels &c, const peers &p,
-		 const peer_rails &r, const device_memory &m, unsigned rail, std::uint32_t mtu) :
+		 const peer_rails &r, const device_memory &m, unsigned rail,
+		 const coop::ud::endpoint_info &device) :
 	slots_(s),
 	channels_(c),
 	peers_(p),
 	rails_(r),
 	memory_(m),
 	rail_(rail),
-	most_pieces_(pieces_of_fragment(mtu)),
+	most_pieces_(pieces_of_fragment(device)),
 	beyond_at_(s.reserve(o.fetches * page_bytes)),
 	bounce_at_(s.reserve(o.fetches * COOP_MAX_PAGES * page_bytes)),
 	records_(reader::requests(o) * r.size())

@@ -25,11 +25,15 @@ class peer_rails;
 class peers;
 class reader;
 
+/// Of a work request for bulk data.
+std::uint32_t bulk_entries(const coop::ud::endpoint_info &device);
+
 class fetcher final : public fetch_host::fetched_pages, public fetch_engine
 {
 public:
 	fetcher(const options &, fetch_host::slab &, const channels &, const peers &,
-		const peer_rails &, const device_memory &, unsigned rail, std::uint32_t mtu);
+		const peer_rails &, const device_memory &, unsigned rail,
+		const coop::ud::endpoint_info &device);
 	/// `r` learns of the ends.
 	void make(const fetch_host::host &, reader &r);
 

@@ -24,7 +24,7 @@ std::string text_of(std::uint32_t ip)
 	       std::to_string(ip >> 8 & 255) + '.' + std::to_string(ip & 255);
 }
 
-fetch_host::shape bulk_shape(const options &o)
+fetch_host::shape bulk_shape(const options &o, const coop::ud::endpoint_info &device)
 {
 	return {.page_shift = page_shift,
 		.fetches = o.fetches,
@@ -32,7 +32,7 @@ fetch_host::shape bulk_shape(const options &o)
 		.serves = o.serves,
 		.serve_qps = 1,
 		.serve_qkey = 0x7fffffff,
-		.max_sge = fetch_host::most_sge,
+		.max_sge = bulk_entries(device),
 		.fetches_option = "fetches=",
 		.serves_option = "serves="};
 }
@@ -116,15 +116,14 @@ void rail::begin(identity own)
 
 void rail::fetch_by(const peers &p, const peer_rails &r)
 {
-	fetcher_.emplace(options_, *slab_, *channels_, p, r, *memory_, number_,
-			 endpoint_->info().mtu);
+	fetcher_.emplace(options_, *slab_, *channels_, p, r, *memory_, number_, endpoint_->info());
 }
 
 void rail::serve(bulk &b)
 {
 	source_.emplace(*slab_, *channels_, options_.serves, b, *memory_, number_);
 	host_.emplace(*endpoint_, *slab_, *fetcher_, *source_, channels_->line(COOP_CHAN_COMMAND),
-		      bulk_shape(options_));
+		      bulk_shape(options_, endpoint_->info()));
 }
 
 void rail::make(reader &r, std::uint64_t now)

@@ -23,7 +23,8 @@ namespace coop::ntrdma::cm
 namespace
 {
 
-constexpr std::uint32_t rej_no_such_service = 8;
+// Reasons of InfiniBand's connection manager.
+constexpr std::uint32_t rej_taken_back = 4, rej_no_such_service = 8;
 constexpr auto patience = std::chrono::seconds{5};
 constexpr int call_again_ms = 10;
 constexpr int look_again_ms = 1000; // at silent callers
@@ -411,10 +412,12 @@ void manager::hung_up(identifier *i)
 	bool answered = is_unconnected(i) && i->at != stage::connecting;
 	if (!i->told_end && !answered) {
 		i->told_end = true;
-		bool was_up = i->at == stage::established || i->at == stage::accepted ||
-			      i->at == stage::requested;
-		push(i, was_up ? RDMA_CM_EVENT_DISCONNECTED : RDMA_CM_EVENT_UNREACHABLE,
-		     was_up ? 0 : -ETIMEDOUT);
+		if (i->at == stage::established || i->at == stage::accepted)
+			push(i, RDMA_CM_EVENT_DISCONNECTED);
+		else if (i->at == stage::requested) // as Linux: the caller takes its request back
+			push(i, RDMA_CM_EVENT_REJECTED, rej_taken_back);
+		else
+			push(i, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT);
 	}
 	i->at = stage::ended;
 }
