@@ -20,9 +20,10 @@
 
 struct workqueue_struct *coop_ib_wq;
 
-static u32 bucket_of(const u8 *gid, u16 lid)
+/* Salted: a peer chooses its addresses. */
+static u32 bucket_of(const struct coop_rnic *r, const u8 *gid, u16 lid)
 {
-	return jhash(gid, 16, lid) % COOP_AH_BUCKETS;
+	return jhash(gid, 16, lid ^ (u32)r->node->member_salt) % COOP_AH_BUCKETS;
 }
 
 /* Frees an entry that no send and no work needs. */
@@ -165,7 +166,7 @@ struct coop_ah *coop_ah_find(struct coop_rnic *r, const struct coop_addr *to)
 	u16 lid = lid_of(r, to);
 	struct coop_ah *ah;
 
-	hlist_for_each_entry(ah, &r->ah.bucket[bucket_of(to->gid, lid)], hash)
+	hlist_for_each_entry(ah, &r->ah.bucket[bucket_of(r, to->gid, lid)], hash)
 		if (ah->lid == lid && ah->sl == to->sl && !memcmp(ah->gid, to->gid, 16))
 			return ah;
 	return NULL;
@@ -176,7 +177,7 @@ struct coop_ah *coop_ah_line(struct coop_rnic *r, const struct coop_addr *from)
 	u16 lid = lid_of(r, from);
 	struct coop_ah *ah;
 
-	hlist_for_each_entry(ah, &r->ah.bucket[bucket_of(from->gid, lid)], hash)
+	hlist_for_each_entry(ah, &r->ah.bucket[bucket_of(r, from->gid, lid)], hash)
 		if (ah->lid == lid && ah->n_recv && !memcmp(ah->gid, from->gid, 16))
 			return ah;
 	return NULL;
@@ -200,7 +201,7 @@ static struct coop_ah *create(struct coop_rnic *r, const struct coop_addr *to)
 	ah->sl = to->sl;
 	INIT_WORK(&ah->first, make_first);
 	INIT_DELAYED_WORK(&ah->second, make_second);
-	hlist_add_head(&ah->hash, &r->ah.bucket[bucket_of(ah->gid, ah->lid)]);
+	hlist_add_head(&ah->hash, &r->ah.bucket[bucket_of(r, ah->gid, ah->lid)]);
 	list_add_tail(&ah->link, &r->ah.all);
 	r->ah.n++;
 	return ah;

@@ -184,7 +184,12 @@ void coop_node_detach(struct coop_node *node)
 
 	mutex_lock(&node->lock);
 	for (tries = 0; !coop_rnic_silence(r, now = coop_now_us()); tries++) {
+		/* What the other queue pairs held is free. */
+		coop_pump_drain(node, now);
 		mutex_unlock(&node->lock);
+		coop_pump_report(node);
+		if (!tries && !node->leaving)
+			coop_node_announce(node);
 		msleep(coop_rnic_pause_ms(tries));
 		mutex_lock(&node->lock);
 	}

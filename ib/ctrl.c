@@ -233,13 +233,14 @@ static void post(struct coop_rnic *r, struct coop_ctrl *c, u32 i, struct coop_ah
 void coop_ctrl_launch(struct coop_rnic *r, struct coop_ctrl *c, u32 i, u32 len,
 		      const struct coop_addr *to, u64 now)
 {
+	const bool full = c->n_waiting == COOP_CTRL_WAITS;
 	struct coop_ah *ah;
 
 	if (c->n_free <= COOP_CTRL_SENDS / 2 && !r->sends_watched)
 		coop_node_kick(r->node); /* the pump frees the buffers of completed sends */
-	ah = coop_ah_get(r, to, now);
-	if (!ah ||
-	    (!ah->ib && (ah->n_send == COOP_AH_WAITING || c->n_waiting == COOP_CTRL_WAITS))) {
+	/* An answer to a stranger: where it cannot wait, its address is not resolved either. */
+	ah = full && !r->closing ? coop_ah_find(r, to) : coop_ah_get(r, to, now);
+	if (!ah || (!ah->ib && (ah->n_send == COOP_AH_WAITING || full))) {
 		give_back(c, i);
 		dropped(r, false, COOP_DROP_NO_HANDLE);
 		return;
@@ -455,7 +456,7 @@ void coop_ctrl_completed(struct coop_rnic *r, struct coop_ctrl *c, const struct 
 static u32 post_batch(struct coop_rnic *r, struct coop_ctrl *c, const u16 *buffer, u32 n)
 {
 	u32 own = min(r->port.mtu, c->most), i;
-	const struct ib_recv_wr *bad;
+	const struct ib_recv_wr *bad = NULL;
 
 	for (i = 0; i < n; i++) {
 		struct ib_sge *sge = &r->sge[i * 4];

@@ -30,8 +30,13 @@ struct coop_device {
 static LIST_HEAD(devices);
 static DEFINE_MUTEX(devices_lock);
 
+/*
+ * A removal visits each node without nodes_lock, because a device may keep it waiting there: other
+ * nodes come, go and hear of events meanwhile. The visit keeps the node in the list.
+ */
 static LIST_HEAD(nodes);
-static DEFINE_MUTEX(nodes_lock); /* outside of every attach_lock */
+static DEFINE_MUTEX(nodes_lock);
+static DECLARE_WAIT_QUEUE_HEAD(visit_over);
 
 /* ---- events --------------------------------------------------------------------- */
 
@@ -123,6 +128,30 @@ static int add_device(struct ib_device *ib)
 	return 0;
 }
 
+/* On another device, and so it stays: a node that looks for one no longer finds ib. */
+static bool elsewhere(struct coop_node *node, const struct ib_device *ib)
+{
+	bool yes;
+
+	mutex_lock(&node->lock);
+	yes = node->rnic && node->rnic->port.dev != ib;
+	mutex_unlock(&node->lock);
+	return yes;
+}
+
+static void leave(struct coop_node *node, const struct ib_device *ib)
+{
+	if (elsewhere(node, ib)) /* attach_lock may be held for as long as that device likes */
+		return;
+	mutex_lock(&node->attach_lock);
+	if (node->rnic && node->rnic->port.dev == ib) {
+		coop_count(node->stats, COOP_C_DEVICE_REMOVALS, 1);
+		coop_node_detach(node);
+		coop_node_announce(node);
+	}
+	mutex_unlock(&node->attach_lock);
+}
+
 static void remove_device(struct ib_device *ib, void *data)
 {
 	struct coop_device *d = data;
@@ -137,15 +166,14 @@ static void remove_device(struct ib_device *ib, void *data)
 
 	mutex_lock(&nodes_lock);
 	list_for_each_entry(node, &nodes, link) {
-		mutex_lock(&node->attach_lock);
-		if (node->rnic && node->rnic->port.dev == ib) {
-			coop_count(node->stats, COOP_C_DEVICE_REMOVALS, 1);
-			coop_node_detach(node);
-			coop_node_announce(node);
-		}
-		mutex_unlock(&node->attach_lock);
+		node->visits++;
+		mutex_unlock(&nodes_lock);
+		leave(node, ib);
+		mutex_lock(&nodes_lock);
 		/* Without a device name in cfg another device may serve. */
 		mod_delayed_work(coop_ib_wq, &node->refresh, 0);
+		if (!--node->visits)
+			wake_up_all(&visit_over);
 	}
 	mutex_unlock(&nodes_lock);
 	kfree(d);
@@ -180,6 +208,11 @@ void coop_node_register(struct coop_node *node)
 void coop_node_unregister(struct coop_node *node)
 {
 	mutex_lock(&nodes_lock);
+	while (node->visits) {
+		mutex_unlock(&nodes_lock);
+		wait_event(visit_over, !READ_ONCE(node->visits));
+		mutex_lock(&nodes_lock);
+	}
 	list_del(&node->link);
 	mutex_unlock(&nodes_lock);
 }

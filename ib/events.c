@@ -25,10 +25,13 @@
 static bool must_leave(struct coop_node *node, const struct coop_port *port)
 {
 	const struct coop_rnic *r = node->rnic;
+	bool without;
 
-	return coop_device_failed(port->dev) || port->mtu != r->port.mtu ||
-	       port->pkey_index != r->port.pkey_index || !r->ctrl.qp.ib ||
-	       (node->cfg.lines && !r->data.qp.ib);
+	mutex_lock(&node->lock); /* the pump has none while it replaces one */
+	without = !r->ctrl.qp.ib || (node->cfg.lines && !r->data.qp.ib);
+	mutex_unlock(&node->lock);
+	return without || coop_device_failed(port->dev) || port->mtu != r->port.mtu ||
+	       port->pkey_index != r->port.pkey_index;
 }
 
 static bool same_address(const struct coop_port *a, const struct coop_port *b)

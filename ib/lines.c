@@ -137,6 +137,7 @@ static bool stop(struct coop_node *node, u64 now)
 {
 	struct coop_rnic *r = node->rnic;
 	struct coop_node_fetch *f;
+	bool stopped;
 
 	if (!r)
 		return true;
@@ -144,9 +145,12 @@ static bool stop(struct coop_node *node, u64 now)
 	r->closing = true;
 	list_for_each_entry(f, &node->fetches, link)
 		(void)coop_engine_cancel(node->engine, f->id, now);
-	if (!coop_rnic_silence(r, now))
-		return false;
+	stopped = coop_rnic_silence(r, now);
 	coop_pump_drain(node, now);
+	if (!list_empty(&node->ended))
+		coop_node_kick(node); /* the worker calls done() */
+	if (!stopped)
+		return false;
 	WARN_ON_ONCE(!list_empty(&node->fetches) || r->n_serving);
 	wake_up(&node->idle); /* a detach that waits for them */
 	return true;

@@ -12,9 +12,9 @@
  * a fetch also performs the engine's work, so that its request leaves without a
  * context switch.
  *
- * Locks, outer first: the list of nodes (device.c), attach_lock, lock. done()
- * runs without any of them, ops->address() under attach_lock only. Under lock
- * memory is allocated without I/O, because pages being filled wait for the lock.
+ * Locks, outer first: attach_lock, lock. The list of nodes (device.c) has one of its own, under
+ * which neither is taken. done() runs without any of them, ops->address() under attach_lock only.
+ * Under lock memory is allocated without I/O, because pages being filled wait for the lock.
  */
 #ifndef COOP_IB_NODE_H
 #define COOP_IB_NODE_H
@@ -42,6 +42,7 @@ struct coop_node {
 	void *host;
 
 	struct list_head link;    /* in device.c's list of nodes */
+	u32 visits;               /* of removals of devices; likewise */
 	struct mutex attach_lock; /* protects attach and detach, which set 'rnic' */
 	bool leaving;             /* under attach_lock: never attach again */
 

@@ -283,7 +283,8 @@ bool coop_responder_has_room(const struct coop_rnic *r)
 		r->n_sending + COOP_BATCH <= r->serve_wrs && r->n_turns < COOP_SERVE_TURNS);
 }
 
-/* Posts a batch. On error the device owns nothing of it. */
+/* Posts a batch. On error the device owns nothing of it; without, a turn lasts as long as it may.
+ */
 static int post(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
 {
 	struct coop_serving *v = tx->cookie == NO_RECORD ? NULL : &r->serves[tx->cookie];
@@ -291,6 +292,7 @@ static int post(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
 	const struct ib_send_wr *bad = NULL;
 	struct coop_ah *ah;
 	u32 i, bytes = 0;
+	int err;
 
 	if (r->closing || tx->n_seg > COOP_BATCH)
 		return -ESHUTDOWN;
@@ -308,19 +310,20 @@ static int post(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
 			return -ENOMEM;
 		bytes += tx->seg[i].len;
 	}
-	if (ib_post_send(s->qp.ib, &r->send_wr[0].wr, &bad)) {
-		coop_count(r->node->stats, COOP_C_SEND_ERRORS, tx->n_seg);
+	err = ib_post_send(s->qp.ib, &r->send_wr[0].wr, &bad);
+	if (err) {
 		s->dead = true;
 		/*
 		 * The device accepted a part of the batch without the signalled send, so no
 		 * completion would report the end of that part. Destroying the queue pair ends it
-		 * for certain.
+		 * for certain; if the device refuses, it does so when coop_rnic_overdue() succeeds.
 		 */
-		if (coop_qp_destroy(r, &s->qp))
-			coop_rnic_await(r, &s->qp, now + COOP_QUIET_US);
-		else
+		if (!coop_qp_destroy(r, &s->qp)) {
+			coop_count(r->node->stats, COOP_C_SEND_ERRORS, tx->n_seg);
 			coop_responder_lost(r, s, now);
-		return -EIO;
+			return -EIO;
+		}
+		coop_qp_stop(r, &s->qp);
 	}
 	s->turn[s->tail % COOP_SERVE_TURNS].id = tx->id;
 	s->turn[s->tail % COOP_SERVE_TURNS].n_seg = tx->n_seg;
@@ -332,7 +335,7 @@ static int post(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
 	r->n_sending += tx->n_seg;
 	r->n_turns++;
 	r->sending += bytes;
-	coop_rnic_await(r, &s->qp, now + COOP_SENT_US);
+	coop_rnic_await(r, &s->qp, now + (err ? COOP_QUIET_US : COOP_SENT_US));
 	coop_count(r->node->stats, COOP_C_SEND_POSTED, tx->n_seg);
 	coop_count(r->node->stats, COOP_C_PEER_TX_BYTES, bytes);
 	return 0;

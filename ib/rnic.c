@@ -273,18 +273,30 @@ static u32 destroy_qps(struct coop_rnic *r)
 
 bool coop_rnic_silence(struct coop_rnic *r, u64 now)
 {
-	u32 i;
+	u32 i, kept = 0;
 
 	lockdep_assert_held(&r->node->lock);
-	if (destroy_qps(r))
-		return false;
-	coop_ctrl_lost(r, &r->ctrl);
-	coop_ctrl_lost(r, &r->data);
-	for (i = 0; i < r->n_fetch; i++)
-		coop_requester_lost(r, &r->fetch[i], now);
-	for (i = 0; i < r->n_serve; i++)
-		coop_responder_lost(r, &r->serve[i], now);
-	return true;
+	if (coop_qp_destroy(r, &r->ctrl.qp))
+		kept++;
+	else
+		coop_ctrl_lost(r, &r->ctrl);
+	if (coop_qp_destroy(r, &r->data.qp))
+		kept++;
+	else
+		coop_ctrl_lost(r, &r->data);
+	for (i = 0; i < r->n_fetch; i++) {
+		if (coop_qp_destroy(r, &r->fetch[i].qp))
+			kept++;
+		else
+			coop_requester_lost(r, &r->fetch[i], now);
+	}
+	for (i = 0; i < r->n_serve; i++) {
+		if (coop_qp_destroy(r, &r->serve[i].qp))
+			kept++;
+		else
+			coop_responder_lost(r, &r->serve[i], now);
+	}
+	return !kept;
 }
 
 static void destroy_messages(struct coop_ctrl *c)

@@ -158,8 +158,7 @@ struct coop_rnic *coop_rnic_create(struct coop_node *node, const struct coop_por
 void coop_rnic_destroy(struct coop_rnic *r);
 /*
  * Destroys the queue pairs and reports all their WRs to the engine as flushed; the lock held.
- * False: the device refused some and may still write to their pages, so nothing is reported; try
- * again.
+ * False: the device refused some, and may still write to their pages; try again.
  */
 bool coop_rnic_silence(struct coop_rnic *r, u64 now);
 /* How long to wait after this many refusals. */

@@ -81,6 +81,32 @@ test_chain_cut()
 	until_true 20 "no machine is left" no_machine
 }
 
+# The device of a node that serves takes a part of a batch and does not destroy the queue pair: the pages
+# are its own until it does. The reader gets them all the same, and later the node serves again.
+test_batch_cut()
+{
+	up
+	new cut 1 262144
+	right b cut 1 262144
+	refused=$(cat $lab/refused)
+	kept=$(cat $lab/kept)
+	echo 1000000 >$lab/keep_qps
+	echo 1 >$lab/refuse_sends
+	right a cut 1 262144 -d
+	number refused $((refused + 1)) || die "no batch was cut"
+	until_true 60 "the module asks the device again" number kept $((kept + 2))
+	echo 0 >$lab/keep_qps
+	until_true 60 "b serves again" served_again
+	down a b
+}
+
+served_again()
+{
+	_before=$(peer_pages a)
+	right a cut 1 262144 -d
+	[ $(($(peer_pages a) - _before)) = 64 ]
+}
+
 no_machine() { ! grep ^pid /proc/fs/coopfs/net; }
 
 # The device completes no flushed receive and does not destroy the queue pair: until it does, it may
@@ -130,6 +156,25 @@ test_unmount_waits()
 	echo 0 >$lab/keep_qps
 	job_ends 60 unmount
 	[ "$(queue_pairs)" = "$before" ] || die "queue pairs are left: $(rdma resource show)"
+}
+
+# The removal of a device waits too, and other mounts come and go meanwhile.
+test_removal_waits()
+{
+	rmmod coopfs
+	insmod /lab/files/coopfs.ko # behind coop_lab, so its part of a removal comes first
+	up
+	kept=$(cat $lab/kept)
+	echo 1000000 >$lab/keep_qps
+	job remover /usr/bin/rdma link delete rxe1
+	until_true 60 "the module asks the device again and again" number kept $((kept + 2000))
+	job unmount umount /mnt/a
+	job_ends 60 unmount
+	running remover || die "the device has gone, and may write to memory"
+	echo 0 >$lab/keep_qps
+	job_ends 60 remover
+	down b
+	rxe rxe1 vb
 }
 
 # A node serves no page that a driver has pinned: its device may write to it at any time.
