@@ -102,6 +102,8 @@ COOP_CONFORMANCE(message_priority, automatic);
 
 TEST_P(message_priority, msg_priority_overtakes)
 {
+	if (t.asks_who)
+		GTEST_SKIP() << "the first messages come in any order";
 	const std::size_t most = w.home().limits().max_message;
 	for (const std::size_t size : {std::size_t{8}, std::min<std::size_t>(most, 40000)}) {
 		std::size_t found = backlog;

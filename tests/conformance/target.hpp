@@ -74,6 +74,9 @@ struct target {
 	bool told_early = false;
 	/// A process that is stopped still takes messages, and peers read and write its memory.
 	bool works_frozen = false;
+	/// The first messages of a peer are refused until its host has said who it is, and come
+	/// again in any order, on a fast device behind all that were sent meanwhile.
+	bool asks_who = false;
 	/// A peer that is silent too long ends operations with -EHOSTDOWN.
 	bool tires = false;
 	/// How else an operation may end because of others: one on the same connection was

@@ -217,6 +217,7 @@ std::vector<target> of_device(const std::string &device, const std::string &rail
 			};
 #endif
 	}
+	all[1].asks_who = device.starts_with("coop");
 	all.front().mute = nullptr; // a device's ports are not sockets' ports
 	all.front().come_again = 0; // it would take too long in the lab
 	return all;
