@@ -100,6 +100,48 @@ def test_a_waiter_for_solicited_datagrams_is_told_of_these_alone():
     assert said(SOLICITED) == "2 0 False\n3 0 False\n3 4 True\n"
 
 
+MEMORY = """
+import mmap
+c = ctypes.CDLL(None, use_errno=True)
+c.mmap.restype = ctypes.c_void_p
+PAGE, PRIVATE_ANONYMOUS = mmap.PAGESIZE, ctypes.c_int(0x22)
+def mapped(*pages):
+    length = ctypes.c_size_t(PAGE * len(pages))
+    at = c.mmap(None, length, ctypes.c_int(3), PRIVATE_ANONYMOUS, -1, ctypes.c_long(0))
+    for i, rights in enumerate(pages):
+        assert not c.mprotect(ctypes.c_void_p(at + i * PAGE), ctypes.c_size_t(PAGE), rights)
+    return at
+def register(at, length, access):
+    made = v.ibv_reg_mr(domain, ctypes.c_void_p(at), ctypes.c_size_t(length), access)
+    return "made" if made else errno.errorcode[ctypes.get_errno()]
+NONE, R, RW = 0, 1, 3
+for pages in ((RW, RW, RW), (R, R, R), (R, RW, RW), (RW, RW, R), (NONE, RW, RW), (RW, RW, NONE)):
+    at = mapped(*pages)
+    print(*pages, *(register(at + 100, 3 * PAGE - 200, access) for access in (0, 1)),
+          register(at + PAGE, PAGE, pages[1] == RW))
+# Of a large region that nobody has touched, no more becomes present than a huge page at each end.
+LENGTH = 256 << 20
+at = c.mmap(None, ctypes.c_size_t(LENGTH), ctypes.c_int(RW), PRIVATE_ANONYMOUS, -1, ctypes.c_long(0))
+print(register(at, LENGTH, 7))
+present = (ctypes.c_ubyte * (LENGTH // PAGE))()
+assert not c.mincore(ctypes.c_void_p(at), ctypes.c_size_t(LENGTH), present)
+assert sum(present) * PAGE <= 8 << 20, sum(present)
+"""
+
+
+def test_memory_that_the_program_may_not_use_is_refused():
+    """A region that is written (access 1) needs pages that may be written, others such as may be read."""
+    assert said(MEMORY) == """\
+3 3 3 made made made
+1 1 1 made EFAULT made
+1 3 3 made EFAULT made
+3 3 1 made EFAULT made
+0 3 3 EFAULT EFAULT made
+3 3 0 EFAULT EFAULT made
+made
+"""
+
+
 HINTS = """
 import ctypes, errno, struct
 c = ctypes.CDLL("librdmacm.so.1", use_errno=True)
