@@ -3,6 +3,7 @@
 the messaging library's transport fabric over verbs, which otherwise need a device."""
 import os
 import signal
+import subprocess
 
 import pytest
 
@@ -54,10 +55,12 @@ def post(pair, which, wr, offset, length):
     bad = ctypes.c_void_p()
     return call(which, pair, ctypes.cast((ctypes.c_char * len(request)).from_buffer(request), ctypes.c_void_p),
                 ctypes.cast(ctypes.byref(bad), ctypes.c_void_p))
-def completion():
+def completion(wait=True):
     \"\"\"The status and the opcode of the next one.\"\"\"
     wc = ctypes.create_string_buffer(48)
     while not (n := call(POLL, queue, 1, ctypes.cast(wc, ctypes.c_void_p))):
+        if not wait:
+            return None
         time.sleep(0.001)
     assert n == 1
     return struct.unpack_from("=II", wc.raw, 8)
@@ -66,8 +69,8 @@ def told():
 """
 
 
-def said(text):
-    with started("python3", "-c", CALLS + text) as child:
+def said(text, **how):
+    with started("python3", "-c", CALLS + text, **how) as child:
         out, _ = child.communicate(timeout=DEADLINE)
     assert child.returncode == 0, out
     return out
@@ -98,6 +101,159 @@ for opcode, flags in ((2, 0), (3, 0), (3, 4)):
 def test_a_waiter_for_solicited_datagrams_is_told_of_these_alone():
     """SEND (2), and SEND with immediate data (3) without and with IBV_SEND_SOLICITED (4)."""
     assert said(SOLICITED) == "2 0 False\n3 0 False\n3 4 True\n"
+
+
+MEMORY = """
+import mmap
+c = ctypes.CDLL(None, use_errno=True)
+c.mmap.restype = ctypes.c_void_p
+PAGE, PRIVATE_ANONYMOUS = mmap.PAGESIZE, ctypes.c_int(0x22)
+def mapped(*pages):
+    length = ctypes.c_size_t(PAGE * len(pages))
+    at = c.mmap(None, length, ctypes.c_int(3), PRIVATE_ANONYMOUS, -1, ctypes.c_long(0))
+    for i, rights in enumerate(pages):
+        assert not c.mprotect(ctypes.c_void_p(at + i * PAGE), ctypes.c_size_t(PAGE), rights)
+    return at
+def register(at, length, access):
+    made = v.ibv_reg_mr(domain, ctypes.c_void_p(at), ctypes.c_size_t(length), access)
+    return "made" if made else errno.errorcode[ctypes.get_errno()]
+NONE, R, RW = 0, 1, 3
+for pages in ((RW, RW, RW), (R, R, R), (R, RW, RW), (RW, RW, R), (NONE, RW, RW), (RW, RW, NONE)):
+    at = mapped(*pages)
+    print(*pages, *(register(at + 100, 3 * PAGE - 200, access) for access in (0, 1)),
+          register(at + PAGE, PAGE, pages[1] == RW))
+# Of a large region that nobody has touched, no more becomes present than a huge page at each end.
+LENGTH = 256 << 20
+at = c.mmap(None, ctypes.c_size_t(LENGTH), ctypes.c_int(RW), PRIVATE_ANONYMOUS, -1, ctypes.c_long(0))
+print(register(at, LENGTH, 7))
+present = (ctypes.c_ubyte * (LENGTH // PAGE))()
+assert not c.mincore(ctypes.c_void_p(at), ctypes.c_size_t(LENGTH), present)
+assert sum(present) * PAGE <= 8 << 20, sum(present)
+"""
+
+
+def test_memory_that_the_program_may_not_use_is_refused():
+    """A region that is written (access 1) needs pages that may be written, others such as may be read."""
+    assert said(MEMORY) == """\
+3 3 3 made made made
+1 1 1 made EFAULT made
+1 3 3 made EFAULT made
+3 3 1 made EFAULT made
+0 3 3 EFAULT EFAULT made
+3 3 0 EFAULT EFAULT made
+made
+"""
+
+
+# In a network of its own, whose addresses beside 127.0.0.1 are those that it is given.
+ADDRESSES = """
+import socket, subprocess
+def ip(*words):
+    subprocess.run(["ip", *words], check=True)
+def address(action, text):
+    ip("addr", action, text, "dev", "lo")
+ip("link", "set", "lo", "up")
+ip("link", "set", "lo", "addrgenmode", "none")
+def taken(text, port):
+    other = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    other.setsockopt(socket.SOL_IP, 15, 1)  # IP_FREEBIND: the address may come later
+    other.bind((text, port))
+    return other
+def gid(index):
+    raw = bytearray(16)
+    assert not v.ibv_query_gid(context, 1, index, (ctypes.c_char * 16).from_buffer(raw))
+    return socket.inet_ntoa(raw[12:])
+def handle(index, to):
+    a = bytearray(bytes(10) + b"\\xff\\xff" + socket.inet_aton(to) + bytes(16))
+    a[20], a[29], a[30] = index, 1, 1
+    return v.ibv_create_ah(domain, (ctypes.c_char * 32).from_buffer(a))
+def datagrams():
+    pair = queue_pair(4)
+    if not pair:
+        return errno.errorcode[ctypes.get_errno()]
+    assert not modify(pair, 1 | 16 | 32 | 64, qp_state=1, port_num=1, qkey=5)
+    assert not modify(pair, 1, qp_state=2) and not modify(pair, 1 | 1 << 16, qp_state=3)
+    return pair
+def post_send(pair, ah):
+    wr = bytearray(128)
+    wr[28:40] = struct.pack("=iII", 2, 0, 0)
+    wr[40:56] = struct.pack("=QII", ah, number(pair.value + 52), 5)
+    assert not post(pair, SEND, wr, 1000, 64)
+def send(pair, ah):
+    post_send(pair, ah)
+    return completion()
+def receive(pair, ah):
+    # From where what is sent to the pair itself comes.
+    ctypes.memset(memory, 0, 40)
+    assert not post(pair, RECEIVE, bytes(32), 0, 200)
+    assert send(pair, ah) == (0, 0) and completion() == (0, 128)
+    return socket.inet_ntoa(memory.raw[32:36])
+"""
+
+
+def said_alone(text):
+    if subprocess.run(["unshare", "--net", "ip", "link"], capture_output=True, check=False).returncode:
+        pytest.skip("needs the right to create network namespaces")
+    return said(ADDRESSES + text, before=("unshare", "--net"))
+
+
+TAKEN = """
+address("add", "10.77.0.1/32")
+port = 15000 + (number(queue_pair(2).value + 52) >> 14)
+other = taken("10.77.0.1", port)
+print(datagrams(), flush=True)
+other.close()
+assert isinstance(datagrams(), ctypes.c_void_p)
+other = taken("10.77.0.2", port)
+address("add", "10.77.0.2/32")
+pair = datagrams()
+print(pair, flush=True)
+other.close()
+assert isinstance(datagrams(), ctypes.c_void_p)
+print(port)
+"""
+
+
+def test_a_port_of_datagrams_that_another_program_has_is_refused_on_each_address():
+    *out, port = said_alone(TAKEN).splitlines()
+    taken = [f"coop-verbs: UDP port {port} of 10.77.0.{i}: Address already in use" for i in (1, 2)]
+    assert out == [taken[0], "EADDRINUSE", taken[1], "EADDRINUSE"]
+
+
+RENUMBERED = """
+for i in 1, 2:
+    address("add", f"10.77.0.{i}/32")
+pair = datagrams()
+first, second = handle(1, "10.77.0.2"), handle(2, "10.77.0.2")
+print("both:", gid(1), gid(2), receive(pair, first), receive(pair, second))
+address("del", "10.77.0.1/32")
+print("one:", gid(1), gid(2), handle(1, "10.77.0.2"), receive(pair, second), receive(pair, handle(2, "10.77.0.2")))
+entries = ctypes.create_string_buffer(8 * 32)
+assert v._ibv_query_gid_ex(context, 1, 1, entries, 0, 32) == errno.ENODATA
+assert v._ibv_query_gid_table(context, entries, 8, 0, 32) == 2
+address("add", "10.77.0.3/32")
+third = handle(1, "10.77.0.3")
+print("another:", gid(1), gid(2), receive(pair, third), receive(pair, handle(2, "10.77.0.3")))
+# One that only receives is served once the kernel has told of it.
+address("add", "10.77.0.4/32")
+fourth = handle(2, "10.77.0.4")
+assert not post(pair, RECEIVE, bytes(32), 0, 200)
+while send(pair, fourth) == (0, 0) and not (got := completion(wait=False)):
+    time.sleep(0.01)
+assert got == (0, 128), got
+print("gone:", send(pair, first)[0], "state", number(pair.value + 56))
+"""
+
+
+def test_an_address_keeps_its_gid_and_a_handle_its_address():
+    """What is sent from an address that has gone fails, and the queue pair with it: IBV_WC_LOC_QP_OP_ERR is
+    2, IBV_QPS_ERR is 6."""
+    assert said_alone(RENUMBERED) == """\
+both: 10.77.0.1 10.77.0.2 10.77.0.1 10.77.0.2
+one: 0.0.0.0 10.77.0.2 None 10.77.0.2 10.77.0.2
+another: 10.77.0.3 10.77.0.2 10.77.0.3 10.77.0.2
+gone: 2 state 6
+"""
 
 
 HINTS = """

@@ -228,18 +228,20 @@ struct far_peer {
 		EXPECT_EQ(rdma::call_tcp(own.ip, to.ip, tcp_port(to), socket), 0);
 		EXPECT_TRUE(until([&] { return rdma::connected(socket.get()) != -EAGAIN; }));
 	}
-	void say(greeting_kind k) const
+	void say(greeting_kind k)
 	{
 		tcp_greeting g;
 		g.kind = k;
 		g.receives = 1u << 16;
 		g.from = format(address_of(id));
 		g.to = format(address_of(0));
+		if (k != greeting_kind::start)
+			g.own = nonce_ = {1, 2, 3};
 		const auto text = put(g, {}, theirs_);
 		EXPECT_EQ(::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL),
 			  static_cast<ssize_t>(text.size()));
 	}
-	void hello() const { say(greeting_kind::hello); }
+	void hello() { say(greeting_kind::hello); }
 	answer hears()
 	{
 		const ssize_t n = ::recv(socket.get(), text_.data() + got_, text_.size() - got_,
@@ -250,8 +252,11 @@ struct far_peer {
 			return answer::hung_up;
 		if ((got_ += static_cast<std::size_t>(n)) < text_.size())
 			return answer::none;
+		got_ = 0;
 		tcp_greeting g;
-		EXPECT_EQ(get(text_, {}, {}, g), 0);
+		EXPECT_EQ(get(text_, {}, nonce_, g), 0);
+		EXPECT_EQ(g.to, format(address_of(id)));
+		status = g.status;
 		theirs_ = g.own;
 		return g.kind == greeting_kind::welcome ? answer::welcome : answer::refused;
 	}
@@ -271,6 +276,7 @@ struct far_peer {
 	}
 
 	unsigned id;
+	int status = 0; // of the last greeting that it heard
 	rdma::unique_fd socket;
 	std::unique_ptr<rdma::stream_port> port;
 	peer_side side;
@@ -278,7 +284,7 @@ struct far_peer {
 private:
 	std::array<std::uint8_t, tcp_greeting::size> text_{};
 	std::size_t got_ = 0;
-	nonce theirs_{};
+	nonce nonce_{}, theirs_{};
 };
 
 // A peer by shared memory.
@@ -401,6 +407,29 @@ TEST(ntrdma_pause, a_greeting_that_waits_in_a_socket_counts)
 		EXPECT_TRUE(until([&] { return (got = p->hears()) != answer::none; }));
 		EXPECT_EQ(got, p == all.back() ? answer::hung_up : answer::welcome) << p->id;
 	}
+}
+
+// Its proof is right each time.
+TEST(ntrdma_greetings, one_of_another_kind_is_refused_with_the_reason)
+{
+	constexpr greeting_kind kinds[] = {greeting_kind::hello, greeting_kind::welcome,
+					   greeting_kind::start, greeting_kind::refuse};
+	alone a(reach::tcp);
+	unsigned id = 0;
+	for (const auto awaited : {greeting_kind::hello, greeting_kind::start})
+		for (const greeting_kind k : kinds) {
+			if (k == awaited)
+				continue;
+			far_peer p(++id);
+			if (awaited == greeting_kind::start) {
+				p.hello();
+				ASSERT_EQ(greeted(a, p), answer::welcome);
+			}
+			p.say(k);
+			EXPECT_EQ(greeted(a, p), answer::refused) << static_cast<int>(k);
+			EXPECT_EQ(p.status, -EPROTO);
+			EXPECT_EQ(greeted(a, p), answer::hung_up);
+		}
 }
 
 template <class peer> void calls_a_machine_without_room(nt::reach how)

@@ -18,6 +18,7 @@
 
 #include "userland/ntrdma/node/node.hpp"
 #include "userland/ntrdma/stream/encoder.hpp"
+#include "userland/ntrdma/stream/frame.hpp"
 
 namespace
 {
@@ -158,6 +159,74 @@ TEST_F(far, greetings_that_do_not_fit_are_hung_up_on)
 	ASSERT_EQ(send(fd.get(), noise.data(), noise.size(), 0), far_greeting_bytes);
 	EXPECT_EQ(answer(fd, &g), -1);
 	EXPECT_EQ(stage(), link_stage::awaiting);
+}
+
+void say_in_another_version(int socket, const far_greeting &g)
+{
+	std::array<std::uint8_t, far_greeting_bytes> text{};
+	writer to{text.data()};
+	to.put(std::uint32_t{0x7472746e}).put(std::uint16_t{2});
+	to.put(static_cast<std::uint16_t>(g.kind)).put(std::uint32_t{sizeof(half)});
+	EXPECT_EQ(send(socket, text.data(), text.size(), MSG_NOSIGNAL), far_greeting_bytes);
+}
+
+/// How often the host 127.0.0.1 is named as one of another version.
+std::size_t times_named(const std::string &said)
+{
+	std::size_t n = 0;
+	const std::string what = "coop-verbs: host 127.0.0.1 has coop-verbs of another version";
+	for (auto at = said.find(what); at != std::string::npos; at = said.find(what, at + 1))
+		n++;
+	return n;
+}
+
+TEST_F(far, a_caller_of_another_version_is_refused_and_its_host_named_once)
+{
+	testing::internal::CaptureStderr();
+	for (int i = 0; i < 2; i++) {
+		unique_fd fd = connection(loopback);
+		say_in_another_version(fd.get(), hello());
+		far_greeting g;
+		EXPECT_EQ(answer(fd, &g), 1);
+		EXPECT_EQ(g.kind, far_kind::refuse);
+	}
+	EXPECT_EQ(times_named(testing::internal::GetCapturedStderr()), 1u);
+}
+
+TEST_F(far, a_called_host_of_another_version_is_named_once)
+{
+	const std::uint32_t slot = number >> slot_shift;
+	unique_fd listener;
+	std::uint32_t lower = slot - 1;
+	while (lower &&
+	       listen_tcp(loopback, static_cast<std::uint16_t>(first_port + lower), listener))
+		lower--;
+	if (!lower)
+		GTEST_SKIP() << "no lower port is free";
+	testing::internal::CaptureStderr();
+	{
+		auto held = n->hold();
+		m->pair->set_state(pair_state::reset);
+		n->changed(m);
+		m->pair->peer = lower << slot_shift | 1;
+		for (auto s : {pair_state::init, pair_state::ready, pair_state::sends})
+			m->pair->set_state(s);
+		n->changed(m);
+	}
+	for (int i = 0; i < 3; i++) {
+		pollfd caller{listener.get(), POLLIN, 0};
+		ASSERT_EQ(poll(&caller, 1, 30000), 1);
+		unique_fd fd;
+		ip_address from;
+		ASSERT_EQ(accept_tcp(listener.get(), fd, from), 0);
+		far_greeting g;
+		ASSERT_EQ(answer(fd, &g), 1);
+		EXPECT_EQ(g.kind, far_kind::hello);
+		g.kind = far_kind::refuse;
+		say_in_another_version(fd.get(), g);
+	}
+	// It has heard the first two.
+	EXPECT_EQ(times_named(testing::internal::GetCapturedStderr()), 1u);
 }
 
 TEST_F(far, what_is_no_frame_ends_the_link)

@@ -7,6 +7,8 @@
 #include <functional>
 #include <gtest/gtest.h>
 #include <set>
+#include <span>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -14,10 +16,12 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "userland/ntrdma/node/node.hpp"
+#include "userland/ntrdma/window/descriptors.hpp"
 
 namespace
 {
@@ -421,6 +425,82 @@ TEST(window, a_bell_that_could_block_is_refused)
 	ASSERT_EQ(poll(&answer, 1, 30000), 1);
 	std::vector<unique_fd> got;
 	EXPECT_EQ(receive_greeting(fd.get(), &g, &got), -1) << "it hung up";
+}
+
+/// What this process wrote to stderr about peers of another version, and about whom.
+std::string named_peers(const std::string &said)
+{
+	std::string all;
+	std::istringstream lines{said};
+	for (std::string line; std::getline(lines, line);)
+		if (line.find(" of another version") != std::string::npos)
+			all += line.substr(0, line.find(" has ")) + '\n';
+	return all;
+}
+
+const std::string this_process = "coop-verbs: process " + std::to_string(getpid()) + '\n';
+
+greeting of_another_version(greeting_kind kind)
+{
+	greeting g{};
+	g.magic = greeting_magic;
+	g.version = greeting_version + 1;
+	g.kind = kind;
+	g.layout = sizeof(half);
+	return g;
+}
+
+TEST(window, a_caller_of_another_version_is_refused_and_named_once)
+{
+	process a;
+	testing::internal::CaptureStderr();
+	greeting newer = of_another_version(greeting_kind::hello), larger = newer;
+	larger.version = greeting_version;
+	larger.layout++;
+	std::array<greeting, 2> longer{newer, greeting{}};
+	const std::span<const std::byte> texts[] = {std::as_bytes(std::span{&newer, 1}),
+						    std::as_bytes(std::span{&larger, 1}),
+						    std::as_bytes(std::span{longer})};
+	for (const auto &text : texts) {
+		unique_fd fd = call(slot_name(a.number() >> slot_shift));
+		ASSERT_TRUE(fd);
+		ASSERT_TRUE(send_message(fd.get(), text, {}));
+		pollfd answer{fd.get(), POLLIN | POLLRDHUP, 0};
+		ASSERT_EQ(poll(&answer, 1, 30000), 1);
+		greeting g{};
+		std::vector<unique_fd> got;
+		EXPECT_EQ(receive_greeting(fd.get(), &g, &got), 1);
+		EXPECT_EQ(g.kind, greeting_kind::refuse);
+	}
+	EXPECT_EQ(named_peers(testing::internal::GetCapturedStderr()), this_process);
+}
+
+TEST(window, a_called_process_of_another_version_is_named_once)
+{
+	auto low = std::make_unique<process>(), high = std::make_unique<process>();
+	if (low->number() > high->number())
+		std::swap(low, high);
+	const std::uint32_t to = low->number();
+	low.reset();
+	unique_fd listener = listen_at(slot_name(to >> slot_shift));
+	ASSERT_TRUE(listener);
+	testing::internal::CaptureStderr();
+	high->connect(to);
+	for (int i = 0; i < 3; i++) {
+		pollfd caller{listener.get(), POLLIN, 0};
+		ASSERT_EQ(poll(&caller, 1, 30000), 1);
+		unique_fd fd{accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)};
+		ASSERT_TRUE(fd);
+		pollfd hello{fd.get(), POLLIN, 0};
+		ASSERT_EQ(poll(&hello, 1, 30000), 1);
+		greeting g{};
+		std::vector<unique_fd> got;
+		ASSERT_EQ(receive_greeting(fd.get(), &g, &got), 1);
+		EXPECT_EQ(g.kind, greeting_kind::hello);
+		ASSERT_TRUE(send_greeting(fd.get(), of_another_version(greeting_kind::refuse), {}));
+	}
+	// It has heard the first two.
+	EXPECT_EQ(named_peers(testing::internal::GetCapturedStderr()), this_process);
 }
 
 TEST(window, strangers_on_the_socket_do_no_harm)

@@ -198,14 +198,20 @@ void machine::hear_far(link &l)
 	std::copy(l.text.begin(), l.text.end(), text.begin());
 	l.text = {};
 	tcp_greeting g;
+	const bool called = l.stage == stage::heard || l.stage == stage::welcomed;
 	const nonce mine = l.stage == stage::heard ? nonce{} : l.nonce_own;
 	r = get(text, options_.key, mine, g);
 	if (!r)
 		r = take_far_greeting(l, g);
-	else if (l.stage == stage::heard || l.stage == stage::welcomed)
-		(void)send_far(l, greeting_kind::refuse, own_, r);
-	if (r)
-		end_link(l, r);
+	if (!r)
+		return;
+	if (called) {
+		address to;
+		if (parse(g.from, to))
+			to = own_; // it has not said who it is
+		(void)send_far(l, greeting_kind::refuse, to, r);
+	}
+	end_link(l, r);
 }
 
 int machine::take_far_greeting(link &l, const tcp_greeting &g)
@@ -234,9 +240,9 @@ int machine::take_far_greeting(link &l, const tcp_greeting &g)
 int machine::answer_far_hello(link &l, const tcp_greeting &g)
 {
 	address from, to;
+	l.nonce_peer = g.own; // first: without it the caller believes no reason
 	if (g.kind != greeting_kind::hello || parse(g.from, from) || from.wildcard())
 		return -EPROTO;
-	l.nonce_peer = g.own;
 	int r = 0;
 	if (g.receives < control_most)
 		r = -EPROTO;
@@ -250,8 +256,6 @@ int machine::answer_far_hello(link &l, const tcp_greeting &g)
 		r = meet(l, from);
 	if (!r)
 		r = send_far(l, greeting_kind::welcome, from);
-	else
-		(void)send_far(l, greeting_kind::refuse, from, r);
 	if (r)
 		return r;
 	l.receives = g.receives;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// describe.cpp - what `coop-verbs info` shows of this process, as JSON.
+// describe.cpp - what `coop-verbs info` shows of this process, as JSON, and what it says on stderr.
 #include <cstdio>
 #include <cstring>
 
@@ -15,6 +15,7 @@ namespace
 {
 
 constexpr std::size_t text_most = 128 << 10; // a datagram of a UNIX socket holds that
+constexpr std::size_t told_most = 64;        // peers: others on the network may claim to be many
 
 std::string program_name()
 {
@@ -34,15 +35,7 @@ std::string program_name()
 /// Of the peer, if TCP reaches it.
 std::string address_of(const member &m)
 {
-	char text[INET6_ADDRSTRLEN] = "";
-	if (m.by_tcp) {
-		in6_addr ip;
-		std::memcpy(&ip, m.by_tcp->to.data(), sizeof(ip));
-		bool v4 = IN6_IS_ADDR_V4MAPPED(&ip);
-		inet_ntop(v4 ? AF_INET : AF_INET6, v4 ? &ip.s6_addr[12] : &ip.s6_addr[0], text,
-			  sizeof(text));
-	}
-	return text;
+	return m.by_tcp ? text_of(m.by_tcp->to) : "";
 }
 
 std::string describe_datagrams(const member &m)
@@ -92,6 +85,27 @@ std::string describe(const member &m)
 }
 
 } // namespace
+
+std::string text_of(const ip_address &address)
+{
+	char text[INET6_ADDRSTRLEN] = "";
+	in6_addr ip;
+	std::memcpy(&ip, address.data(), sizeof(ip));
+	bool v4 = IN6_IS_ADDR_V4MAPPED(&ip);
+	inet_ntop(v4 ? AF_INET : AF_INET6, v4 ? &ip.s6_addr[12] : &ip.s6_addr[0], text,
+		  sizeof(text));
+	return text;
+}
+
+/// A link that cannot come up is tried again and again, so each peer is named only once.
+void node::tell_of_version(const std::string &peer)
+{
+	if (told_of_.size() < told_most && told_of_.insert(peer).second)
+		std::fprintf(stderr,
+			     "coop-verbs: %s has coop-verbs of another version, so no queue pair "
+			     "is linked with it: use the same on both sides\n",
+			     peer.c_str());
+}
 
 std::string node::describe() const
 {

@@ -102,6 +102,12 @@ void node::hear_far_callers(ticks now)
 {
 	for (auto c = far_callers_.begin(); c != far_callers_.end();) {
 		int r = c->said ? 1 : receive_greeting(c->socket.get(), c->text, c->hello);
+		if (r == -EPROTO) {
+			tell_of_version("host " + text_of(c->from));
+			far_greeting no;
+			no.kind = far_kind::refuse;
+			send_greeting(c->socket.get(), no);
+		}
 		char byte;
 		bool over = r < 0 || now - c->since > bound_;
 		if (r > 0 && !over) {
@@ -179,6 +185,8 @@ void node::hear_far(member &m, ticks now)
 	int r = receive_greeting(m.socket.get(), m.text, g);
 	if (!r && now - m.asked <= bound_)
 		return;
+	if (r == -EPROTO)
+		tell_of_version("host " + text_of(m.by_tcp->to));
 	bool well = r > 0 && g.kind == (called ? far_kind::start : far_kind::welcome) && fits(g, m);
 	if (well && !called)
 		well = send_greeting(m.socket.get(), make(far_kind::start, m));

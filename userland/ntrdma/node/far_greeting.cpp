@@ -2,6 +2,8 @@
 // far_greeting.cpp - see far_greeting.hpp.
 #include "userland/ntrdma/node/far_greeting.hpp"
 
+#include <cerrno>
+
 #include "userland/ntrdma/stream/frame.hpp"
 
 namespace coop::ntrdma
@@ -30,14 +32,17 @@ int receive_greeting(int socket, far_text &text, far_greeting &g)
 	if (const int r = take_text(socket, text.bytes, text.filled); r <= 0)
 		return r;
 	reader from{text.bytes.data()};
-	bool fits = from.get<std::uint32_t>() == magic;
-	fits &= from.get<std::uint16_t>() == version;
+	if (from.get<std::uint32_t>() != magic)
+		return -1;
+	bool same = from.get<std::uint16_t>() == version;
 	g.kind = static_cast<far_kind>(from.get<std::uint16_t>());
-	fits &= from.get<std::uint32_t>() == layout;
+	same &= from.get<std::uint32_t>() == layout;
+	if (!same)
+		return -EPROTO;
 	g.from = from.get<std::uint32_t>();
 	g.to = from.get<std::uint32_t>();
 	from.raw(g.own.data(), 16).raw(g.peer.data(), 16);
-	return fits && from.get<std::uint32_t>() == 0 ? 1 : -1;
+	return from.get<std::uint32_t>() == 0 ? 1 : -1;
 }
 
 } // namespace coop::ntrdma

@@ -15,7 +15,8 @@
 //					52  4  zero
 //
 // A called process whose queue pair is not ready keeps the HELLO for the bound. To all else that
-// does not fit it hangs up, and the caller tries again.
+// does not fit it hangs up, and the caller tries again. One of another version or layout gets
+// REFUSE before, so that both sides can say why their link does not come up.
 #pragma once
 
 #include <array>
@@ -27,7 +28,7 @@
 namespace coop::ntrdma
 {
 
-enum class far_kind : std::uint16_t { hello = 1, welcome, start };
+enum class far_kind : std::uint16_t { hello = 1, welcome, start, refuse };
 
 struct far_greeting {
 	far_kind kind = far_kind::hello;
@@ -43,7 +44,7 @@ using far_text = arriving_text<far_greeting_bytes>;
 /// Only at the begin of a connection, where there is room for it. False: it is lost.
 bool send_greeting(int socket, const far_greeting &);
 /// 1 and the greeting, and nothing behind it was read; 0 if there is more to come; -1 if the peer
-/// hung up, or is of another version or layout.
+/// hung up or sent something else; -EPROTO if the greeting is of another version or layout.
 int receive_greeting(int socket, far_text &, far_greeting &);
 
 } // namespace coop::ntrdma

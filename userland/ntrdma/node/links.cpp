@@ -38,16 +38,12 @@ greeting make(greeting_kind kind, const queue_pair &pair, std::uint64_t *probe, 
 {
 	if (!*probe) [[maybe_unused]]
 		ssize_t n = getrandom(probe, sizeof(*probe), 0);
-	greeting g{};
-	g.magic = greeting_magic;
-	g.version = greeting_version;
-	g.kind = kind;
+	greeting g = new_greeting(kind);
 	g.from = pair.options().number;
 	g.to = pair.peer;
 	g.probe_at = reinterpret_cast<std::uintptr_t>(probe);
 	g.probe_value = *probe;
 	g.pulls = pulls;
-	g.layout = sizeof(half);
 	return g;
 }
 
@@ -211,6 +207,8 @@ void node::hear(member &m, ticks now)
 		m.pair->peer_gone();
 		return end_link(m, link_stage::over);
 	}
+	if (rc == -EPROTO)
+		tell_of_version("process " + std::to_string(m.peer));
 	bool fits = rc > 0 && g.from == m.pair->peer && g.to == m.pair->options().number &&
 		    g.kind == (called ? greeting_kind::start : greeting_kind::welcome) &&
 		    fds.size() == (called ? 0 : 1);
@@ -293,6 +291,12 @@ void node::hear_callers(ticks now)
 			if (!rc) {
 				c = now - c->since > bound_ ? drop(c) : std::next(c);
 				continue;
+			}
+			// One that asks for `coop-verbs info` wants no link.
+			if (rc == -EPROTO && c->hello.kind != greeting_kind::ask) {
+				tell_of_version("process " + std::to_string(c->process));
+				send_greeting(c->socket.get(), new_greeting(greeting_kind::refuse),
+					      {});
 			}
 			bool fits = rc > 0 && c->hello.kind == greeting_kind::hello &&
 				    c->fds.size() == 2 && take_bell(c->fds[1]);

@@ -17,6 +17,7 @@
 #include <list>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -50,6 +51,7 @@ enum class link_stage : std::uint8_t {
 
 const char *text_of(link_stage);
 const char *text_of(pair_state);
+std::string text_of(const ip_address &);
 
 constexpr int news_of_link = -1; // in the set, instead of a descriptor: a link by TCP stirs
 
@@ -176,6 +178,7 @@ private:
 	void end_link(member &, link_stage);
 	void begin_again(member &, link_stage, ticks now);
 	std::string describe() const;
+	void tell_of_version(const std::string &peer);
 	void watch(int fd);
 	/// Before a watched descriptor is closed: a child of fork may hold what is behind it open,
 	/// and the thread would hear of it for ever.
@@ -208,6 +211,7 @@ private:
 	unique_fd listener_, bell_, epoll_;
 	std::unordered_map<std::uint32_t, std::unique_ptr<member>> members_;
 	std::list<caller> callers_;
+	std::set<std::string> told_of_; // peers of another version
 	backend backend_;
 	unique_fd far_listener_;
 	std::list<far_caller> far_callers_;

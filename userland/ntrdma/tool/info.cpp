@@ -42,12 +42,7 @@ std::set<unsigned> slots_in_use()
 nlohmann::json ask(unsigned slot)
 {
 	unique_fd socket = call(slot_name(slot));
-	greeting g{};
-	g.magic = greeting_magic;
-	g.version = greeting_version;
-	g.kind = greeting_kind::ask;
-	g.layout = sizeof(half);
-	if (!socket || !send_greeting(socket.get(), g, {}))
+	if (!socket || !send_greeting(socket.get(), new_greeting(greeting_kind::ask), {}))
 		return nullptr;
 	pollfd p{socket.get(), POLLIN, 0};
 	if (poll(&p, 1, patience_ms) != 1)

@@ -10,8 +10,8 @@
 #include <system_error>
 
 #include <csignal>
-#include <ifaddrs.h>
-#include <net/if.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -27,17 +27,8 @@ namespace
 {
 
 constexpr int socket_buffer = 4 << 20;
-constexpr unsigned batch = 64; // datagrams of a look
-constexpr std::size_t addresses_most = 32;
+constexpr unsigned batch = 64;                   // datagrams of a look
 constexpr std::uint32_t privileged = 0x80000000; // a Q_Key: use the queue pair's own
-
-gid_bytes gid_of(const in_addr &a)
-{
-	gid_bytes ip{};
-	ip[10] = ip[11] = 0xff;
-	std::memcpy(ip.data() + 12, &a, 4);
-	return ip;
-}
 
 std::uint16_t port_of(std::uint32_t number)
 {
@@ -81,58 +72,40 @@ unique_fd open_socket(const gid_bytes &ip, std::uint16_t port)
 	return fd;
 }
 
+/// A socket that can be read whenever an address has come or gone.
+unique_fd open_news()
+{
+	unique_fd fd{socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE)};
+	sockaddr_nl all{};
+	all.nl_family = AF_NETLINK;
+	all.nl_groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
+	if (fd && bind(fd.get(), reinterpret_cast<sockaddr *>(&all), sizeof(all)))
+		return unique_fd{};
+	return fd;
+}
+
+/// True if there was something. What it was is left to getifaddrs().
+bool drain_news(const unique_fd &news)
+{
+	char message[4096];
+	bool any = false;
+	while (news &&
+	       (recv(news.get(), message, sizeof(message), MSG_DONTWAIT) >= 0 || errno == ENOBUFS))
+		any = true;
+	return any;
+}
+
 } // namespace
-
-bool is_v4(const gid_bytes &ip)
-{
-	constexpr std::uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-	return !std::memcmp(ip.data(), mapped, sizeof(mapped));
-}
-
-std::vector<gid_bytes> own_addresses()
-{
-	std::vector<gid_bytes> all{gid_of({htonl(INADDR_LOOPBACK)})};
-	ifaddrs *list = nullptr;
-	if (getifaddrs(&list))
-		return all;
-	for (const ifaddrs *i = list; i && all.size() < addresses_most; i = i->ifa_next) {
-		if (!i->ifa_addr || !(i->ifa_flags & IFF_UP))
-			continue;
-		gid_bytes ip{};
-		if (i->ifa_addr->sa_family == AF_INET) {
-			sockaddr_in a;
-			std::memcpy(&a, i->ifa_addr, sizeof(a));
-			ip = gid_of(a.sin_addr);
-		} else if (i->ifa_addr->sa_family == AF_INET6) {
-			sockaddr_in6 a;
-			std::memcpy(&a, i->ifa_addr, sizeof(a));
-			if (IN6_IS_ADDR_LINKLOCAL(&a.sin6_addr) ||
-			    IN6_IS_ADDR_LOOPBACK(&a.sin6_addr))
-				continue;
-			std::memcpy(ip.data(), &a.sin6_addr, 16);
-		} else {
-			continue;
-		}
-		if (std::find(all.begin(), all.end(), ip) == all.end())
-			all.push_back(ip);
-	}
-	freeifaddrs(list);
-	return all;
-}
 
 datagrams::datagrams(node &n, std::uint32_t slot) :
 	node_{n},
-	wake_{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)}
+	port_base_{static_cast<std::uint16_t>(first_port + slot)},
+	wake_{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)},
+	news_{open_news()} // before the addresses are looked at, so that none is missed
 {
-	port_base_ = static_cast<std::uint16_t>(first_port + slot);
-	for (const gid_bytes &ip : own_addresses()) {
-		sources_.push_back({open_socket(ip, port_base_), ip});
-		if (sources_.size() == 1 && !sources_[0].socket)
-			throw std::system_error{errno, std::generic_category(),
-						"UDP port " + std::to_string(port_base_)};
-	}
 	if (!wake_)
 		throw std::system_error{errno, std::generic_category(), "datagrams"};
+	claim_port();
 	sigset_t all, before; // signals are for the application's threads
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -148,6 +121,51 @@ datagrams::~datagrams()
 		watch();
 	}
 	thread_.join();
+}
+
+void datagrams::claim_port()
+{
+	shortage s = follow_addresses();
+	if (s.error == EADDRINUSE || sources_.empty())
+		throw std::system_error{s.error, std::generic_category(),
+					"UDP port " + std::to_string(port_base_) + " of " +
+						text_of(s.ip)};
+}
+
+/// The first address without a socket, if any. An IPv6 address cannot have one until the kernel
+/// knows that no other machine has it, which is news again.
+datagrams::shortage datagrams::follow_addresses()
+{
+	const std::vector<gid_bytes> own = own_addresses();
+	shortage first{};
+	bool changes = std::erase_if(sources_, [&](const source &s) {
+		return std::find(own.begin(), own.end(), s.ip) == own.end();
+	});
+	for (const gid_bytes &ip : own) {
+		if (is_empty(ip) || find_source(ip))
+			continue;
+		unique_fd fd = open_socket(ip, port_base_);
+		if (fd) {
+			sources_.push_back({std::move(fd), ip});
+			changes = true;
+		} else if (!first.error || (errno == EADDRINUSE && first.error != EADDRINUSE)) {
+			first = {errno, ip};
+		}
+		if (sources_.empty())
+			break; // nothing goes without the first
+	}
+	if (changes) {
+		changes_++;
+		wake();
+	}
+	return first;
+}
+
+const datagrams::source *datagrams::find_source(const gid_bytes &ip)
+{
+	auto found = std::find_if(sources_.begin(), sources_.end(),
+				  [&](const source &s) { return s.ip == ip; });
+	return found == sources_.end() ? nullptr : &*found;
 }
 
 void datagram_pair::enter(ibv_qp_state s)
@@ -173,25 +191,39 @@ void datagrams::remove(datagram_pair &p)
 void datagrams::watch()
 {
 	watching_ = true;
+	wake();
+}
+
+void datagrams::wake()
+{
 	std::uint64_t one = 1;
 	[[maybe_unused]] ssize_t n = write(wake_.get(), &one, sizeof(one));
 }
 
-// Sleeps until a queue is armed, then until a datagram has brought a completion.
+// Sleeps until a queue is armed, then until a datagram has brought a completion; and follows the
+// addresses all the time.
 void datagrams::run()
 {
-	std::vector<pollfd> fds{{wake_.get(), POLLIN, 0}};
-	for (const source &s : sources_)
-		if (s.socket)
-			fds.push_back({s.socket.get(), POLLIN, 0});
+	constexpr std::size_t always = 2; // wake_ and news_
+	std::vector<pollfd> fds{{wake_.get(), POLLIN, 0}, {news_.get(), POLLIN, 0}};
+	std::uint64_t changes = 0;
 	bool watching = false;
 	for (;;) {
-		poll(fds.data(), watching ? fds.size() : 1, -1);
+		poll(fds.data(), watching ? fds.size() : always, -1);
 		std::uint64_t count;
 		[[maybe_unused]] ssize_t n = read(wake_.get(), &count, sizeof(count));
+		bool news = drain_news(news_);
 		auto held = node_.hold();
 		if (stop_)
 			return;
+		if (news)
+			follow_addresses();
+		if (changes != changes_) {
+			changes = changes_;
+			fds.resize(always);
+			for (const source &s : sources_)
+				fds.push_back({s.socket.get(), POLLIN, 0});
+		}
 		std::uint64_t before = taken_;
 		if (watching_)
 			while (receive())
@@ -203,6 +235,62 @@ void datagrams::run()
 }
 
 // ---- sending ---------------------------------------------------------------------
+
+/// Completes the datagram whose payload is in place, and sends it. It fails, as by a device, if the
+/// address of its handle has gone. What the network refuses is lost, as on a fabric.
+ibv_wc_status datagrams::send_from(datagram_pair &p, const ibv_send_wr &wr, std::uint8_t *bytes,
+				   std::size_t payload)
+{
+	const auto &ah = *reinterpret_cast<const address_handle *>(wr.wr.ud.ah);
+	if (!find_source(ah.from))
+		follow_addresses();
+	const source *s = find_source(ah.from);
+	if (!s)
+		return IBV_WC_LOC_QP_OP_ERR;
+	bool has_imm = wr.opcode == IBV_WR_SEND_WITH_IMM;
+	std::size_t head = ud::head_bytes(has_imm);
+	ud::datagram_head h{};
+	h.dest_qp = wr.wr.ud.remote_qpn & ud::qpn_mask;
+	h.src_qp = p.of->qp.qp_num;
+	h.qkey = wr.wr.ud.remote_qkey & privileged ? p.qkey : wr.wr.ud.remote_qkey;
+	h.psn = p.psn++;
+	h.imm = be32toh(wr.imm_data);
+	h.has_imm = has_imm;
+	h.pad = ud::pad_bytes(payload);
+	ud::encode_head(bytes, h);
+	bytes[1] = static_cast<std::uint8_t>(bytes[1] & ~ud::solicited);
+	if (wr.send_flags & IBV_SEND_SOLICITED)
+		bytes[1] |= ud::solicited;
+	std::size_t length = ud::datagram_bytes(payload, has_imm);
+	std::memset(bytes + head + payload, 0, h.pad);
+	ud::flow f{};
+	f.src = s->ip;
+	f.dst = ah.to;
+	f.src_port = port_base_;
+	f.dst_port = port_of(h.dest_qp);
+	f.v6 = !is_v4(s->ip);
+	std::uint32_t crc = ud::icrc_begin(f, length, 0, bytes, head);
+	crc = ud::crc32(crc, bytes + head, payload + h.pad);
+	ud::put_icrc(bytes + length - ud::icrc_bytes, crc);
+	sockaddr_in6 to;
+	socklen_t size = fill(ah.to, f.dst_port, &to);
+	auto go = [&] {
+		return sendto(s->socket.get(), bytes, length, MSG_NOSIGNAL,
+			      reinterpret_cast<sockaddr *>(&to), size);
+	};
+	p.figures.sent++;
+	ssize_t gone = go();
+	if (gone < 0 && errno == EAGAIN) {
+		pollfd room{s->socket.get(), POLLOUT, 0};
+		poll(&room, 1, 5);
+		gone = go();
+	}
+	if (gone >= 0 || errno != EINVAL)
+		return IBV_WC_SUCCESS;
+	// The kernel says this of an address that has gone, and may not have told the thread yet.
+	follow_addresses();
+	return find_source(ah.from) ? IBV_WC_SUCCESS : IBV_WC_LOC_QP_OP_ERR;
+}
 
 int datagrams::send(datagram_pair &p, const ibv_send_wr &wr)
 {
@@ -239,46 +327,8 @@ int datagrams::send(datagram_pair &p, const ibv_send_wr &wr)
 		std::memcpy(bytes + head + payload, from, s.length);
 		payload += s.length;
 	}
-	if (wc.status == IBV_WC_SUCCESS) {
-		const auto &ah = *reinterpret_cast<const address_handle *>(wr.wr.ud.ah);
-		const source &s = sources_[std::min(ah.from, sources_.size() - 1)];
-		ud::datagram_head h{};
-		h.dest_qp = wr.wr.ud.remote_qpn & ud::qpn_mask;
-		h.src_qp = p.of->qp.qp_num;
-		h.qkey = wr.wr.ud.remote_qkey & privileged ? p.qkey : wr.wr.ud.remote_qkey;
-		h.psn = p.psn++;
-		h.imm = be32toh(wr.imm_data);
-		h.has_imm = has_imm;
-		h.pad = ud::pad_bytes(payload);
-		ud::encode_head(bytes, h);
-		bytes[1] = static_cast<std::uint8_t>(bytes[1] & ~ud::solicited);
-		if (wr.send_flags & IBV_SEND_SOLICITED)
-			bytes[1] |= ud::solicited;
-		std::size_t length = ud::datagram_bytes(payload, has_imm);
-		std::memset(bytes + head + payload, 0, h.pad);
-		ud::flow f{};
-		f.src = s.ip;
-		f.dst = ah.to;
-		f.src_port = port_base_;
-		f.dst_port = port_of(h.dest_qp);
-		f.v6 = !is_v4(s.ip);
-		std::uint32_t crc = ud::icrc_begin(f, length, 0, bytes, head);
-		crc = ud::crc32(crc, bytes + head, payload + h.pad);
-		ud::put_icrc(bytes + length - ud::icrc_bytes, crc);
-		sockaddr_in6 to;
-		socklen_t size = fill(ah.to, f.dst_port, &to);
-		// What the network refuses is lost, as on a fabric.
-		auto go = [&] {
-			return sendto(s.socket.get(), bytes, length, MSG_NOSIGNAL,
-				      reinterpret_cast<sockaddr *>(&to), size);
-		};
-		p.figures.sent++;
-		if (s.socket && go() < 0 && errno == EAGAIN) {
-			pollfd room{s.socket.get(), POLLOUT, 0};
-			poll(&room, 1, 5);
-			[[maybe_unused]] ssize_t n = go();
-		}
-	}
+	if (wc.status == IBV_WC_SUCCESS)
+		wc.status = send_from(p, wr, bytes, payload);
 	if (wc.status != IBV_WC_SUCCESS || p.of->made.sq_sig_all ||
 	    (wr.send_flags & IBV_SEND_SIGNALED))
 		complete(p, wc, false, wc.status != IBV_WC_SUCCESS);
@@ -333,8 +383,6 @@ bool datagrams::receive()
 	bool found = false;
 	std::uint8_t bytes[ud::head_imm + datagram_most + 3 + ud::icrc_bytes + 1];
 	for (const source &s : sources_) {
-		if (!s.socket)
-			continue;
 		for (unsigned i = 0; i < batch; i++) {
 			sockaddr_in6 from{};
 			socklen_t size = sizeof(from);
@@ -449,7 +497,9 @@ std::map<node *, std::unique_ptr<datagrams>> &all_datagrams()
 datagrams &datagrams_of(node *n, std::uint32_t slot)
 {
 	auto &d = all_datagrams()[n];
-	if (!d)
+	if (d)
+		d->claim_port();
+	else
 		d = std::make_unique<datagrams>(*n, slot);
 	return *d;
 }
@@ -526,13 +576,14 @@ COOP_VERB ibv_ah *ibv_create_ah(ibv_pd *pd, ibv_ah_attr *a)
 	ibv_gid here;
 	ibv_query_gid(pd->context, 1, 0, &here);
 	if (!a->is_global || !std::memcmp(&a->grh.dgid, &here, sizeof(here))) {
-		h->to = own[0];
+		h->from = h->to = own[0];
 		valid &= a->is_global || a->dlid == verbs::own_lid;
 	} else {
-		h->from = a->grh.sgid_index;
+		if (a->grh.sgid_index < own.size())
+			h->from = own[a->grh.sgid_index];
 		std::memcpy(h->to.data(), &a->grh.dgid, 16);
 		// Of the same family as the own address.
-		valid &= h->from < own.size() && verbs::is_v4(own[h->from]) == verbs::is_v4(h->to);
+		valid &= !verbs::is_empty(h->from) && verbs::is_v4(h->from) == verbs::is_v4(h->to);
 	}
 	if (!valid) {
 		delete h;

@@ -4,14 +4,14 @@
 // A process binds the same UDP port on each address: it follows from the process's slot, which is
 // part of its queue-pair numbers. So an address and a queue-pair number say where a datagram goes,
 // on this machine and on others. LID 1 and GID 0 are this machine, by 127.0.0.1; the other GIDs
-// are its addresses.
+// are its addresses. The sockets follow these: one that has come is served as soon as the kernel
+// says so.
 //
 // A datagram that finds no queue pair, the wrong Q_Key or no receive vanishes, as on a fabric. All
 // of it is under the node's lock, but for the thread that waits for datagrams while a completion
 // queue that uses them is armed.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -21,6 +21,7 @@
 
 #include <netinet/in.h>
 
+#include "userland/ntrdma/verbs/addresses.hpp"
 #include "userland/ntrdma/verbs/objects.hpp"
 #include "userland/ud/icrc.hpp"
 
@@ -43,25 +44,19 @@ struct datagram_pair {
 
 struct address_handle {
 	ibv_ah ah;
-	std::size_t from; ///< index of an own address
-	std::array<std::uint8_t, 16> to;
+	gid_bytes from, to; ///< `from` had a number when this was created, and may have gone since
 };
-
-using gid_bytes = std::array<std::uint8_t, 16>;
-
-/// True of an IPv4 address.
-bool is_v4(const gid_bytes &);
-
-/// Addresses of this machine that datagrams can use, 127.0.0.1 first: GID 0 stands for it, GID i
-/// is number i.
-std::vector<gid_bytes> own_addresses();
 
 class datagrams
 {
 public:
-	/// Throws std::system_error.
+	/// Throws as claim_port().
 	datagrams(node &, std::uint32_t slot);
 	~datagrams();
+
+	/// Sees to it that each address has its socket. Throws std::system_error if another program
+	/// has the port of one: what is sent there would not arrive.
+	void claim_port();
 
 	void add(datagram_pair &p);
 	void remove(datagram_pair &p);
@@ -80,21 +75,32 @@ private:
 	};
 	bool take(const source &, const sockaddr_in6 &from, std::uint8_t *bytes,
 		  std::size_t length);
+	struct shortage {
+		int error; ///< 0: there is none
+		gid_bytes ip;
+	};
+	shortage follow_addresses();
+	const source *find_source(const gid_bytes &);
+	ibv_wc_status send_from(datagram_pair &, const ibv_send_wr &, std::uint8_t *bytes,
+				std::size_t payload);
 	void fail(datagram_pair &);
 	void complete(datagram_pair &, const ibv_wc &, bool receive, bool solicited);
+	void wake();
 	void run();
 
 	node &node_;
 	std::uint16_t port_base_;
-	std::vector<source> sources_;
+	std::vector<source> sources_; // that of 127.0.0.1 is the first
+	std::uint64_t changes_ = 0;   // of sources_
 	std::unordered_map<std::uint32_t, datagram_pair *> pairs_;
 	unique_fd wake_;
+	unique_fd news_; // of the addresses; none: they are looked at when one is missed
 	bool watching_ = false, stop_ = false;
 	std::uint64_t taken_ = 0;
 	std::thread thread_;
 };
 
-/// Those of a node; made for its first UD queue pair. Throws as the constructor.
+/// Those of a node, for another UD queue pair. Throws as claim_port().
 datagrams &datagrams_of(node *, std::uint32_t slot);
 /// Null if there are none.
 datagrams *find_datagrams(node *);

@@ -227,6 +227,10 @@ COOP_VERB int _ibv_query_gid_ex(ibv_context *c, std::uint32_t port, std::uint32_
 	*entry = {};
 	if (port != 1 || ibv_query_gid(c, 1, static_cast<int>(index), &entry->gid))
 		return EINVAL;
+	verbs::gid_bytes ip;
+	std::memcpy(ip.data(), &entry->gid, sizeof(ip));
+	if (verbs::is_empty(ip))
+		return ENODATA;
 	entry->gid_index = index;
 	entry->port_num = 1;
 	entry->gid_type = index ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_IB;
@@ -237,10 +241,12 @@ COOP_VERB ssize_t _ibv_query_gid_table(ibv_context *c, ibv_gid_entry *entries, s
 				       std::uint32_t flags, std::size_t size)
 {
 	std::size_t n = 0;
-	for (; n < most; n++)
-		if (int rc = _ibv_query_gid_ex(c, 1, static_cast<std::uint32_t>(n), entries + n,
-					       flags, size))
+	for (std::uint32_t index = 0; n < most; index++) {
+		int rc = _ibv_query_gid_ex(c, 1, index, entries + n, flags, size);
+		if (rc && rc != ENODATA)
 			return n || rc == EINVAL ? static_cast<ssize_t>(n) : -rc;
+		n += !rc;
+	}
 	return static_cast<ssize_t>(n);
 }
 

@@ -38,6 +38,24 @@ bool is_mapped(const void *addr, std::size_t length)
 	return true;
 }
 
+/// True if the program may do what `advice` says, read or write, with the first and the last page
+/// of a range that is mapped; where it may not, a message of a peer would end it by SIGSEGV. These
+/// two pages become present. A device looks at all pages, since it pins them, but that takes time
+/// and memory by the size; so pages of other rights between the two are not noticed here.
+bool is_usable(const void *addr, std::size_t length, int advice)
+{
+	const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+	const auto allowed = [page, advice](std::uintptr_t at) {
+		return !madvise(reinterpret_cast<void *>(at & ~(page - 1)), page, advice) ||
+		       (errno != EFAULT && errno != EINVAL);
+	};
+	// A kernel before 5.14 does not know the advice, and says EINVAL of every page.
+	char writable;
+	static const bool asks = allowed(reinterpret_cast<std::uintptr_t>(&writable));
+	const auto at = reinterpret_cast<std::uintptr_t>(addr);
+	return !asks || !length || (allowed(at) && allowed(at + length - 1));
+}
+
 ibv_mr *fail_with(int error)
 {
 	errno = error;
@@ -76,7 +94,9 @@ COOP_VERB ibv_mr *ibv_reg_mr_iova2(ibv_pd *pd, void *addr, std::size_t length, s
 	if ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) &&
 	    !(access & IBV_ACCESS_LOCAL_WRITE))
 		return fail_with(EINVAL);
-	if (!is_mapped(addr, length))
+	if (!is_mapped(addr, length) ||
+	    !is_usable(addr, length,
+		       access & IBV_ACCESS_LOCAL_WRITE ? MADV_POPULATE_WRITE : MADV_POPULATE_READ))
 		return fail_with(EFAULT);
 	if (access & IBV_ACCESS_ZERO_BASED)
 		iova = 0;

@@ -78,6 +78,10 @@ bool is_here(ibv_context *c, const ibv_ah_attr &a)
 		return false;
 	if (!a.is_global)
 		return a.dlid == verbs::own_lid;
+	verbs::gid_bytes to;
+	std::memcpy(to.data(), &a.grh.dgid, sizeof(to));
+	if (verbs::is_empty(to))
+		return false;
 	ibv_gid own;
 	for (int i = 0; !ibv_query_gid(c, 1, i, &own); i++)
 		if (!std::memcmp(&own, &a.grh.dgid, sizeof(own)))
@@ -100,7 +104,8 @@ bool find_route(ibv_context *c, const ibv_ah_attr &a, std::optional<route> *out)
 		*out = route{own[0], own[0]};
 		return true;
 	}
-	if (a.port_num > 1 || !a.is_global || a.grh.sgid_index >= own.size())
+	if (a.port_num > 1 || !a.is_global || a.grh.sgid_index >= own.size() ||
+	    verbs::is_empty(own[a.grh.sgid_index]))
 		return false;
 	route r;
 	r.own = own[a.grh.sgid_index];

@@ -2,6 +2,7 @@
 // greeting.cpp - the sockets by which processes find each other; see greeting.hpp.
 #include "userland/ntrdma/window/greeting.hpp"
 
+#include <cerrno>
 #include <cstddef>
 #include <cstring>
 
@@ -68,6 +69,16 @@ pid_t process_behind(int socket)
 	return who.pid;
 }
 
+greeting new_greeting(greeting_kind kind)
+{
+	greeting g{};
+	g.magic = greeting_magic;
+	g.version = greeting_version;
+	g.kind = kind;
+	g.layout = sizeof(half);
+	return g;
+}
+
 bool send_greeting(int socket, const greeting &g, std::span<const int> fds)
 {
 	return send_message(socket, std::as_bytes(std::span{&g, 1}), fds);
@@ -75,10 +86,13 @@ bool send_greeting(int socket, const greeting &g, std::span<const int> fds)
 
 int receive_greeting(int socket, greeting *g, std::vector<unique_fd> *fds)
 {
-	int rc = take_message(socket, std::as_writable_bytes(std::span{g, 1}), *fds);
-	if (rc > 0 && (g->magic != greeting_magic || g->version != greeting_version ||
-		       g->layout != sizeof(half)))
-		return -1;
+	*g = {};
+	const int rc = take_message(socket, std::as_writable_bytes(std::span{g, 1}), *fds);
+	if (!rc || g->magic != greeting_magic)
+		return rc > 0 ? -1 : rc;
+	// That of another version may have another length, which counts as a failure.
+	if (g->version != greeting_version || (rc > 0 && g->layout != sizeof(half)))
+		return -EPROTO;
 	return rc;
 }
 

@@ -12,7 +12,8 @@
 //
 // ASK is answered with TELL: the text of `coop-verbs info`. A called process whose queue pair is
 // not yet ready for the caller keeps the HELLO until it is; if it has no such queue pair it hangs
-// up, and the caller tries again.
+// up, and the caller tries again. A caller of another version or layout gets REFUSE, so that both
+// sides can say why their link does not come up. So magic, version and kind stay where they are.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +33,7 @@ constexpr std::uint32_t slot_shift = 14;    // a queue-pair number is slot << 14
 constexpr std::uint16_t first_port = 15000; // of UDP and TCP: that of slot 0
 constexpr std::uint32_t pairs_most = 1u << slot_shift;
 
-enum class greeting_kind : std::uint16_t { hello = 1, welcome, start, ask, tell };
+enum class greeting_kind : std::uint16_t { hello = 1, welcome, start, ask, tell, refuse };
 
 struct greeting {
 	std::uint32_t magic;
@@ -54,8 +55,12 @@ unique_fd call(const std::string &name);
 /// The process at the other end, if it is of this user; else 0.
 pid_t process_behind(int socket);
 
+/// One of this version, that says nothing else.
+greeting new_greeting(greeting_kind);
 bool send_greeting(int socket, const greeting &, std::span<const int> fds);
-/// 1 and the message; 0 if there is none yet; -1 if the peer hung up or sent something else.
+/// 1 and the message; 0 if there is none yet; -EPROTO if it is of another version or layout, then
+/// of `greeting` only magic, version and kind are valid; -1 if the peer hung up or sent something
+/// else.
 int receive_greeting(int socket, greeting *, std::vector<unique_fd> *fds);
 
 } // namespace coop::ntrdma
