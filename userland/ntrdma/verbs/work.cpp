@@ -3,6 +3,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "userland/ntrdma/verbs/datagrams.hpp"
 
@@ -167,7 +168,7 @@ int poll_cq(ibv_cq *cq, int count, ibv_wc *out)
 	if (!q.datagram_users && !q.core->stirs())
 		return 0;
 	std::array<completion, 32> got;
-	if (q.datagram_users && q.datagrams.empty())
+	if (q.datagram_users && std::cmp_less(q.datagrams.size(), count))
 		find_datagrams(device)->receive();
 	int n = q.datagrams.empty() ? 0 : poll_datagrams(q, count, out);
 	while (n < count) {
