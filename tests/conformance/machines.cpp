@@ -48,23 +48,27 @@ int error_of(const domain_options &o)
 
 // Address numbers taken as other programs would take them, until destruction.
 struct taken {
-	std::vector<core::claim> claims;
-	int take(const target &t, std::uint32_t id)
+	explicit taken(const target &t) :
+		transport(t.transport),
+		private_(!domain({t.transport, t.options}).traits().between_processes)
 	{
-		address a;
-		EXPECT_EQ(parse(t.any, a), 0);
-		if (t.transport == "ud") { // on its wire networks have no name
-			a.net = network::tcp;
-			a.instance = 0;
+		EXPECT_EQ(parse(t.any, any), 0);
+		if (transport == "ud" || transport == "kernel") { // their networks have no names
+			any.net = network::tcp;
+			any.instance = 0;
 		}
+	}
+	int take(std::uint32_t id)
+	{
+		address a = any;
 		a.id = id;
 		claims.emplace_back();
-		return claims.back().take(t.transport, a, !domain_traits(t));
+		return claims.back().take(transport, a, private_);
 	}
-	static bool domain_traits(const target &t)
-	{
-		return domain({t.transport, t.options}).traits().between_processes;
-	}
+	std::string transport;
+	bool private_;
+	address any;
+	std::vector<core::claim> claims;
 };
 
 } // namespace
@@ -246,9 +250,9 @@ TEST_P(machines_once, tm_dyn_exhaust)
 	if (r.rlim_cur < 6000)
 		GTEST_SKIP() << "needs 6000 descriptors; ulimit -Hn allows " << r.rlim_max;
 	{
-		taken all;
+		taken all(t);
 		for (std::uint32_t id = 0; id < address::machines; id++)
-			ASSERT_EQ(all.take(t, id), 0) << id;
+			ASSERT_EQ(all.take(id), 0) << id;
 		node &n = w.made();
 		EXPECT_EQ(n.start(t.any), -EADDRNOTAVAIL);
 		EXPECT_EQ(n.tm.state(), tm_state::failed);
