@@ -137,7 +137,9 @@ static void make(struct coop_ah *ah, bool first)
 		made(ah, ib, coop_now_us());
 	else if (ib) /* the other work was faster */
 		rdma_destroy_ah(ib, RDMA_DESTROY_AH_SLEEPABLE);
-	ah->making--; /* after made(), which may free an entry that is not pinned */
+	/* After made(), which may free an entry that is not pinned. */
+	if (!--ah->making)
+		r->ah.n_making--;
 	if (!r->closing && hlist_unhashed(&ah->hash) && !ah->users && !ah->making)
 		end(ah);
 	mutex_unlock(&node->lock);
@@ -234,6 +236,7 @@ struct coop_ah *coop_ah_get(struct coop_rnic *r, const struct coop_addr *to, u64
 	    (!ah->made_us || now - ah->made_us > (ah->ib ? AH_RENEW_US : AH_RETRY_US))) {
 		ah->wanted = true;
 		ah->making = 1;
+		r->ah.n_making++;
 		queue_work(r->node->paths, &ah->first);
 	}
 	return ah->ib || ah->wanted ? ah : NULL;

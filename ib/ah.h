@@ -58,6 +58,7 @@ struct coop_ah_cache {
 	struct hlist_head bucket[COOP_AH_BUCKETS];
 	struct list_head all, retired;
 	u32 n;
+	u32 n_making; /* entries that are being resolved */
 };
 
 /* All but destroy: the node's lock held; they sleep only for memory. */

@@ -161,6 +161,15 @@ static bool quiet(const struct coop_node *node, const struct coop_rnic *r)
 	return list_empty(&node->fetches) && !READ_ONCE(r->n_serving);
 }
 
+/* The host of lines learns at once that its device is gone, also while that keeps memory. */
+static void lose(struct coop_node *node)
+{
+	if (!node->cfg.lines || node->leaving)
+		return;
+	node->leaving = true;
+	node->cfg.lines->lost(node->host);
+}
+
 void coop_node_detach(struct coop_node *node)
 {
 	struct coop_rnic *r = node->rnic;
@@ -186,6 +195,7 @@ void coop_node_detach(struct coop_node *node)
 	for (tries = 0; !coop_rnic_silence(r, now = coop_now_us()); tries++) {
 		/* What the other queue pairs held is free. */
 		coop_pump_drain(node, now);
+		lose(node);
 		mutex_unlock(&node->lock);
 		coop_pump_report(node);
 		if (!tries && !node->leaving)
@@ -196,10 +206,7 @@ void coop_node_detach(struct coop_node *node)
 	coop_pump_drain(node, now);
 	WARN_ON_ONCE(!list_empty(&node->fetches) || r->n_serving);
 	node->rnic = NULL;
-	if (node->cfg.lines && !node->leaving) {
-		node->leaving = true;
-		node->cfg.lines->lost(node->host);
-	}
+	lose(node);
 	mutex_unlock(&node->lock);
 	memalloc_noio_restore(flags);
 

@@ -238,8 +238,12 @@ void coop_ctrl_launch(struct coop_rnic *r, struct coop_ctrl *c, u32 i, u32 len,
 
 	if (c->n_free <= COOP_CTRL_SENDS / 2 && !r->sends_watched)
 		coop_node_kick(r->node); /* the pump frees the buffers of completed sends */
-	/* An answer to a stranger: where it cannot wait, its address is not resolved either. */
-	ah = full && !r->closing ? coop_ah_find(r, to) : coop_ah_get(r, to, now);
+	/* Strangers who are answered bring addresses that nobody has: bound how many are resolved.
+	 */
+	if (full && r->ah.n_making >= COOP_CTRL_WAITS && !r->closing)
+		ah = coop_ah_find(r, to);
+	else
+		ah = coop_ah_get(r, to, now);
 	if (!ah || (!ah->ib && (ah->n_send == COOP_AH_WAITING || full))) {
 		give_back(c, i);
 		dropped(r, false, COOP_DROP_NO_HANDLE);
@@ -483,22 +487,24 @@ static u32 post_batch(struct coop_rnic *r, struct coop_ctrl *c, const u16 *buffe
 	return n;
 }
 
-static void revive(struct coop_rnic *r, struct coop_ctrl *c)
+static void revive(struct coop_rnic *r, struct coop_ctrl *c, u64 now)
 {
-	if (coop_qp_recycle(r, &c->qp))
-		coop_devices_changed(); /* detaches and attaches again */
-	else
+	if (!coop_qp_recycle(r, &c->qp))
 		c->dead = false;
+	else if (c->qp.ib) /* the device keeps it as it is: try again to destroy it */
+		coop_rnic_await(r, &c->qp, now + COOP_QUIET_US);
+	else
+		coop_devices_changed(); /* detaches and attaches again */
 	if (c->qp.ib && c->qp.ib->qp_num != (c == &r->data ? r->data_qpn : r->self.qpn))
 		coop_devices_changed(); /* announces the new QPN */
 }
 
-static void repost(struct coop_rnic *r, struct coop_ctrl *c)
+static void repost(struct coop_rnic *r, struct coop_ctrl *c, u64 now)
 {
 	u32 n, posted, i;
 
 	if (c->dead && !c->n_posted && !in_flight(c) && c->qp.ib && !r->closing)
-		revive(r, c);
+		revive(r, c, now);
 	while (c->n_idle && c->qp.ready && !r->closing) {
 		n = min_t(u32, c->n_idle, COOP_BATCH);
 		posted = post_batch(r, c, &c->rx_idle[c->n_idle - n], n);
@@ -517,9 +523,9 @@ static void repost(struct coop_rnic *r, struct coop_ctrl *c)
 
 void coop_ctrl_repost(struct coop_rnic *r, u64 now)
 {
-	repost(r, &r->ctrl);
+	repost(r, &r->ctrl, now);
 	if (r->node->cfg.lines)
-		repost(r, &r->data);
+		repost(r, &r->data, now);
 }
 
 void coop_ctrl_lost(struct coop_rnic *r, struct coop_ctrl *c)

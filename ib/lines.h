@@ -56,7 +56,7 @@ struct coop_lines_ops {
 	void (*rouse)(void *host);
 	/* The port may have another address, or a queue pair another number. */
 	void (*moved)(void *host, u64 now);
-	/* The node is without a device, for ever. All queue pairs are gone. */
+	/* The node is without a device, for ever; a device that refuses keeps its queue pairs. */
 	void (*lost)(void *host);
 };
 

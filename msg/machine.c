@@ -559,6 +559,7 @@ void coop_machine_end(struct coop_machine *m)
 	coop_lines_leave(m->node);
 	if (!first)
 		return;
+	wake_up_all(&m->wait); /* other threads: this one waits as long as the device does */
 	coop_lines_stop(m->node);
 	/* Nothing uses the pages any more: the lock has been taken since 'over' was set. */
 	xa_for_each(&m->buffers, i, p)
