@@ -37,8 +37,10 @@
  * with -ECONNRESET, half-received messages end with EV_ABORTED, and
  * EV_PEER_RESTARTED comes once. When a peer stops answering, sends end with
  * -ETIMEDOUT and EV_PEER_DEAD comes once. After either, the next send starts a
- * new session by itself. A failed send may have been delivered; no message is
- * delivered twice. CHAN.md has the datagrams, the states and every loss.
+ * new session by itself. A peer that opens one may be at another LID (on soft
+ * RoCE: UDP port) than before; coop_chan_peer_get tells. A failed send may have
+ * been delivered; no message is delivered twice. CHAN.md has the datagrams, the states and every
+ * loss.
  */
 #ifndef COOP_CHAN_H
 #define COOP_CHAN_H
