@@ -6,6 +6,7 @@
  *   peer.c     peers and their addresses; the end of a session
  *   session.c  the start of a session: is its sender alive, has it restarted
  *   window.c   sequence numbers in use: segments sent, segments received
+ *   message.c  messages: queued, paused, given up
  *   send.c     cuts messages into segments and sends them
  *   ack.c      takes RTT, losses and congestion window from ACKs
  *   recv.c     receives segments and assembles messages
@@ -315,21 +316,25 @@ void coop_chan_map_drop(struct coop_chan *c, struct coop_chan_peer *p);
 /* 64 bits of the bitmap from seq on. */
 u64 coop_chan_map_word(const struct coop_chan *c, const struct coop_chan_peer *p, u64 seq);
 
-/* ---- send.c ---- */
+/* ---- message.c ---- */
+/* Puts a message into its peer's queue: ahead of all others if it holds sequence numbers. */
+void coop_chan_enqueue(struct coop_chan *c, struct coop_chan_peer *p, u32 msg);
 /* Takes a message out of its peer's queue, if it is queued. */
 void coop_chan_dequeue(struct coop_chan *c, struct coop_chan_peer *p, u32 msg);
-/* Moves a segment to another state, and between the lists of the two states. */
-void coop_chan_seg_to(struct coop_chan *c, struct coop_chan_peer *p, u32 seg, u8 state);
 /* Ends a message before it was delivered; its unacknowledged numbers become void. */
 void coop_chan_abandon(struct coop_chan *c, u32 msg, int err, u64 now);
 /* The receiver is not ready: pauses the message. */
 void coop_chan_pause(struct coop_chan *c, u32 msg, u64 now);
 /* The pause is over: one segment asks again. */
 void coop_chan_knock(struct coop_chan *c, u32 msg);
-/* Queues an empty segment ahead of all resends. Returns its number, or 0 if there is no room. */
-u64 coop_chan_ask(struct coop_chan *c, struct coop_chan_peer *p);
 /* The receiver accepted a segment of the message: sends the rest. */
 void coop_chan_resume(struct coop_chan *c, u32 msg);
+
+/* ---- send.c ---- */
+/* Moves a segment to another state, and between the lists of the two states. */
+void coop_chan_seg_to(struct coop_chan *c, struct coop_chan_peer *p, u32 seg, u8 state);
+/* Queues an empty segment ahead of all resends. Returns its number, or 0 if there is no room. */
+u64 coop_chan_ask(struct coop_chan *c, struct coop_chan_peer *p);
 /* The peer may have work again: puts it into the queues that next_tx serves. */
 void coop_chan_wake(struct coop_chan *c, struct coop_chan_peer *p);
 
