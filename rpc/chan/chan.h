@@ -347,7 +347,7 @@ struct coop_chan_stats {
 	u64 retransmits, retransmits_timeout, retransmits_fast;
 	u64 rx_packets, rx_segments, rx_acks;
 	u64 rx_in_order, rx_reordered, rx_duplicate, rx_out_of_window, rx_no_reorder;
-	u64 rx_short, rx_mac, rx_version, rx_malformed, rx_address, rx_unsealed;
+	u64 rx_short, rx_too_long, rx_mac, rx_version, rx_malformed, rx_address, rx_unsealed;
 	u64 rx_stale_sender, rx_stale_receiver; /* wrong session id: the peer's, ours */
 	u64 rx_bad_ack, rx_bad_chunk, rx_not_accepted;
 	u64 placed, rnr_tx, rnr_rx, refused_tx, refused_rx, unanswered;

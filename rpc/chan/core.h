@@ -6,7 +6,7 @@
  *   peer.c     peers and their addresses; the end of a session
  *   session.c  the start of a session: is its sender alive, has it restarted
  *   window.c   sequence numbers in use: segments sent, segments received
- *   message.c  messages: queued, paused, given up
+ *   message.c  messages: queued, paused, cut again, given up
  *   send.c     cuts messages into segments and sends them
  *   ack.c      takes RTT, losses and congestion window from ACKs
  *   recv.c     receives segments and assembles messages
@@ -167,8 +167,8 @@ struct coop_chan_peer {
 	u32 stuck_at;                 /* low 32 bits of the time of the first timeout in 'stuck' */
 	u32 srtt, rttvar;
 	u32 tx_messages, rx_messages, tx_segments, retransmits, sessions;
-	u16 window; /* the smaller of ours and the peer's */
-	u16 mtu[2];
+	u16 window;    /* the smaller of ours and the peer's */
+	u16 mtu[2];    /* the peer's, as it told last; at first ours */
 	u16 reordered; /* bits set in map */
 	u16 carried;   /* payload of the longest segment that arrived; at first 'tiny' */
 	u8 stuck;      /* timeouts of longer segments, while the peer's datagrams arrive */
@@ -323,6 +323,8 @@ void coop_chan_enqueue(struct coop_chan *c, struct coop_chan_peer *p, u32 msg);
 void coop_chan_dequeue(struct coop_chan *c, struct coop_chan_peer *p, u32 msg);
 /* Ends a message before it was delivered; its unacknowledged numbers become void. */
 void coop_chan_abandon(struct coop_chan *c, u32 msg, int err, u64 now);
+/* The peer told its MTUs: messages that were cut too long for it are cut again. */
+void coop_chan_recut(struct coop_chan *c, struct coop_chan_peer *p);
 /* The receiver is not ready: pauses the message. */
 void coop_chan_pause(struct coop_chan *c, u32 msg, u64 now);
 /* The pause is over: one segment asks again. */

@@ -3,9 +3,9 @@
  * Messages, from the host's send to their end: queued, sending, paused, given up.
  *
  * send.c gives a message its sequence numbers and sends its segments. Here are
- * the changes of its state for other reasons: the host cancels it, or the
- * receiver is not ready. A message that ends early leaves its unacknowledged
- * numbers void; the receiver must accept them like any others.
+ * the changes of its state for other reasons: the host cancels it, the receiver
+ * is not ready, or its datagrams turn out to be too long for the receiver. A message that ends
+ * early leaves its unacknowledged numbers void; the receiver must accept them like any others.
  */
 #include "core.h"
 
@@ -124,6 +124,41 @@ int coop_chan_cancel(struct coop_chan *c, u32 id, u64 now)
 		return -ENOENT;
 	coop_chan_abandon(c, msg, -ECANCELED, now);
 	return 0;
+}
+
+/*
+ * Is a segment of the message longer than the datagrams that the peer takes? A receiver drops
+ * these, so the message cannot have been delivered. All datagrams so far carried the OPEN block. A
+ * message of the command channel may have been sent again by the other.
+ */
+static bool cut_too_long(const struct coop_chan_peer *p, const struct coop_send *s)
+{
+	u8 type = s->flags & COOP_CHAN_PROBE ? COOP_CHAN_T_PROBE
+		  : s->n_segs > 1            ? COOP_CHAN_T_CHUNK
+					     : COOP_CHAN_T_MESSAGE;
+	u32 most = p->mtu[COOP_CHAN_DATA];
+
+	if (s->channel == COOP_CHAN_COMMAND)
+		most = coop_max_u32(most, p->mtu[COOP_CHAN_COMMAND]);
+	return coop_chan_header_len(type, true, 0) + coop_min_u32(s->unit, s->length) > most;
+}
+
+void coop_chan_recut(struct coop_chan *c, struct coop_chan_peer *p)
+{
+	u32 msg;
+
+	for (msg = p->all.head; msg != COOP_NONE; msg = c->send_all[msg].next) {
+		struct coop_send *s = &c->send[msg];
+
+		if (s->state != COOP_MSG_SENDING || !cut_too_long(p, s))
+			continue;
+		withdraw(c, p, msg, true);
+		s->state = COOP_MSG_QUEUED;
+		s->next = 0;
+		s->acked = 0;
+		coop_chan_enqueue(c, p, msg);
+		p->stuck = 0; /* the path is not to blame */
+	}
 }
 
 void coop_chan_pause(struct coop_chan *c, u32 msg, u64 now)

@@ -102,6 +102,7 @@ static void learn(struct coop_chan *c, struct coop_chan_peer *p, const struct co
 	p->synced = true;
 	p->state = COOP_CHAN_OPEN;
 	p->sessions++;
+	coop_chan_recut(c, p);
 	coop_chan_wake(c, p);
 }
 
