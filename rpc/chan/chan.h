@@ -86,11 +86,13 @@ struct coop_chan_cfg {
 	/* Messages half received or not yet pulled by next_event, all peers. One peer may hold at
 	 * most as many half-received messages as it leaves free: half of them when it is alone. */
 	u32 max_receives;
-	u32 max_segments; /* unacknowledged segments, all peers; at least one message and 128 */
-	u32 max_length;   /* bytes of a message; at most COOP_CHAN_MSG_SEGS segments */
-	u32 window;       /* segments a peer, 64 .. COOP_CHAN_WINDOW, power of two; a message takes
-			     at most half. 0: COOP_CHAN_WINDOW */
-	u32 first_seq;    /* with F_FIRST_SEQ */
+	/* Unacknowledged segments, all peers; at least one message and 128. One peer gets more only
+	 * while it holds fewer than are free. */
+	u32 max_segments;
+	u32 max_length; /* bytes of a message; at most COOP_CHAN_MSG_SEGS segments */
+	u32 window;     /* segments a peer, 64 .. COOP_CHAN_WINDOW, power of two; a message takes
+			   at most half. 0: COOP_CHAN_WINDOW */
+	u32 first_seq;  /* with F_FIRST_SEQ */
 	/* Times in microseconds; 0: the default in brackets. */
 	u32 ack_us;       /* longest delay of an ACK that is not due at once [50] */
 	u32 rto_first_us; /* retransmission timeout before an RTT is known [100000] */

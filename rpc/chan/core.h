@@ -303,7 +303,8 @@ void coop_chan_windows_init(struct coop_chan *c);
 /* Index of a segment in the window [una, next). */
 u32 coop_chan_seg(const struct coop_chan *c, const struct coop_chan_peer *p, u64 seq);
 u64 coop_chan_seg_seq(const struct coop_chan *c, u32 seg);
-/* Takes n sequence numbers. -EAGAIN: the window has no room; -ENOSPC: a pool has none. */
+/* Takes n sequence numbers. -EAGAIN: the window or the peer's share of the pool has no room, an ACK
+ * of the peer makes some; -ENOSPC: a pool has none. */
 int coop_chan_reserve(struct coop_chan *c, struct coop_chan_peer *p, u32 n);
 /* Moves una to seq and frees the blocks before it. */
 void coop_chan_advance(struct coop_chan *c, struct coop_chan_peer *p, u64 seq);

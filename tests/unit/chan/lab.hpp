@@ -62,6 +62,7 @@ inline coop_chan_cfg lab_cfg(u32 node)
 struct lab_datagram {
 	u32 from, channel, id, to_qpn, to_qkey;
 	u16 to_lid;
+	u32 to_gid; // the node, as chan_address() numbers it
 	coop_chan_packet p;
 	std::vector<u8> bytes;
 };
@@ -171,6 +172,7 @@ public:
 			d.to_qpn = tx.addr.qpn;
 			d.to_qkey = tx.addr.qkey;
 			d.to_lid = tx.addr.lid;
+			d.to_gid = tx.addr.gid[15] - 1u;
 			const u8 *const at = tx.len ? reinterpret_cast<const u8 *>(
 							      n.payload.at(tx.cookie).data()) +
 							      tx.off
