@@ -280,11 +280,18 @@ u64 coop_chan_ask(struct coop_chan *c, struct coop_chan_peer *p)
 	return seq;
 }
 
-/* Asks a peer for its unknown data QP with an empty segment. */
-static void introduce(struct coop_chan *c, struct coop_chan_peer *p)
+/*
+ * Asks a peer for its unknown data QP with an empty segment, unless segments are under way, whose
+ * ACK tells it. -EAGAIN: an answer will come; -ENOSPC: a pool has no room for the segment.
+ */
+static int introduce(struct coop_chan *c, struct coop_chan_peer *p)
 {
-	if (p->una == p->next && coop_chan_ask(c, p))
+	if (p->una == p->next) {
+		if (!coop_chan_ask(c, p))
+			return -ENOSPC;
 		c->introduced = true;
+	}
+	return -EAGAIN;
 }
 
 /* Gives the message its sequence numbers. 0, -EAGAIN, -ENOSPC; -EMSGSIZE: too long for the peer. */
@@ -295,10 +302,8 @@ static int admit(struct coop_chan *c, struct coop_chan_peer *p, u32 msg)
 	u32 large = next_message(c, p, COOP_CHAN_DATA);
 	int err;
 
-	if (s->channel == COOP_CHAN_DATA && !p->addr.data_qpn) {
-		introduce(c, p);
-		return -EAGAIN;
-	}
+	if (s->channel == COOP_CHAN_DATA && !p->addr.data_qpn)
+		return introduce(c, p);
 	/* Leave the half of the window that a waiting large message may need. */
 	if (s->channel == COOP_CHAN_COMMAND && large != COOP_NONE &&
 	    c->send[large].state == COOP_MSG_QUEUED && p->next - p->una >= p->window / 2)

@@ -160,4 +160,29 @@ TEST(chan_pools, who_refuses_segments_out_of_order_keeps_its_session)
 	EXPECT_EQ(lab.b().count(COOP_CHAN_EV_DELIVERED), 1u);
 }
 
+// ---- those who wait ----------------------------------------------------------------
+
+TEST(chan_pools, who_cannot_ask_for_a_data_qp_waits_for_the_pool)
+{
+	coop_chan_cfg a = lab_cfg(0);
+	a.max_active = 1;
+	chan_lab lab(a);
+	lab.send(0, 2, "nobody answers");
+	for (const auto &d : lab.pull(0))
+		EXPECT_EQ(d.to_gid, 2u);
+	ASSERT_EQ(lab.a().stats().active_used, 1u);
+	lab.data_known = false;
+	lab.send(0, 1, std::string(5000, 'x'));
+	EXPECT_TRUE(lab.pull(0).empty());
+	lab.data_known = true;
+	EXPECT_EQ(coop_chan_close(lab.a().e, lab.open(0, 2), lab.now), 0);
+	lab.a().events.clear();
+	lab.take_events(0);
+	lab.a().events.clear();
+	lab.run(10000);
+	EXPECT_EQ(lab.b().count(COOP_CHAN_EV_DELIVERED), 1u);
+	ASSERT_EQ(lab.a().count(COOP_CHAN_EV_SENT), 1u);
+	EXPECT_EQ(lab.a().event(COOP_CHAN_EV_SENT)->err, 0);
+}
+
 } // namespace
