@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: MIT
 // places.cpp - a peer that opens a session at another UDP port or LID: its record follows rpc/chan,
-// and the answer that names the same place ends no session.
+// and the answer that names the same place ends no session. And machines whose first words to each
+// other do not fit: one is back at another port, or takes shorter datagrams.
+#include <atomic>
 #include <cerrno>
 #include <gtest/gtest.h>
 #include <optional>
+#include <thread>
+#include <vector>
 
+#include "coop/net.hpp"
 #include "tests/lib/own_ip.hpp"
 #include "tests/unit/net/kernel/core.hpp"
 #include "userland/net/ud/peers.hpp"
@@ -151,6 +156,83 @@ TEST_F(device_places, is_asked_for)
 	EXPECT_TRUE(resolver_->asking());
 	EXPECT_EQ(place(), old_port);
 	expect_agreement();
+}
+
+// ---- machines ----------------------------------------------------------------------
+
+using parameters = std::vector<std::pair<std::string, std::string>>;
+
+/// A machine that receives messages, and sends them.
+class machine final : public buffer_handler
+{
+public:
+	machine(const std::string &address, const parameters &p) : domain_({"ud", p})
+	{
+		EXPECT_EQ(tm_.start(address), 0);
+		EXPECT_EQ(tm_.wait(tm_state::started), 0);
+		operation o;
+		o.queue = queue_type::msg_recv;
+		o.min_receive_size = longest;
+		o.max_receive_msgs = 10;
+		o.handler = this;
+		EXPECT_EQ(tm_.add(in_, o), 0);
+	}
+	int send(const std::string &address, std::size_t length)
+	{
+		endpoint_ptr to;
+		EXPECT_EQ(tm_.make_endpoint(address, to), 0);
+		operation o;
+		o.queue = queue_type::msg_send;
+		o.length = length;
+		o.to = to.get();
+		o.handler = this;
+		sent_ = false;
+		EXPECT_EQ(tm_.add(out_, o), 0);
+		// The deadline is for hangs.
+		for (const auto end = clock::now() + std::chrono::seconds(60);
+		     !sent_ && clock::now() < end;)
+			std::this_thread::yield();
+		return status_;
+	}
+
+private:
+	static constexpr std::size_t longest = 16384;
+
+	void on_buffer(const buffer_event &e) override
+	{
+		if (e.queue != queue_type::msg_send || e.queued)
+			return;
+		status_ = e.status;
+		sent_ = true;
+	}
+
+	domain domain_;
+	std::vector<std::byte> memory_ = std::vector<std::byte>(11 * longest);
+	buffer in_{domain_, memory_.data(), 10 * longest};
+	buffer out_{domain_, memory_.data() + 10 * longest, longest};
+	std::atomic<bool> sent_ = false;
+	std::atomic<int> status_ = 1;
+	transfer_machine tm_{domain_};
+};
+
+TEST(UdMachine, OneThatIsBackAtAnotherPortReachesTheOthers)
+{
+	const std::string address = own_ip(61) + "@tcp:12345:31:";
+	machine a(address + '1', {});
+	std::optional<machine> b(std::in_place, address + '2', parameters{});
+	ASSERT_EQ(b->send(address + '1', 8), 0);
+	b.reset();
+	b.emplace(address + '2', parameters{{"udp_port", "4800"}});
+	EXPECT_EQ(b->send(address + '1', 8), 0);
+	EXPECT_EQ(a.send(address + '2', 8), 0);
+}
+
+TEST(UdMachine, TheFirstMessageToOneWithShorterDatagramsArrives)
+{
+	const std::string address = own_ip(62) + "@tcp:12345:31:";
+	machine a(address + '1', {{"mtu", "4096"}}), b(address + '2', {{"mtu", "1024"}});
+	EXPECT_EQ(a.send(address + '2', 10000), 0);
+	EXPECT_EQ(b.send(address + '1', 10000), 0);
 }
 
 } // namespace
