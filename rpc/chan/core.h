@@ -336,7 +336,8 @@ void coop_chan_resume(struct coop_chan *c, u32 msg);
 /* ---- send.c ---- */
 /* Moves a segment to another state, and between the lists of the two states. */
 void coop_chan_seg_to(struct coop_chan *c, struct coop_chan_peer *p, u32 seg, u8 state);
-/* Queues an empty segment ahead of all resends. Returns its number, or 0 if there is no room. */
+/* Queues an empty segment ahead of all resends but the next in order. Returns its number, or 0 if
+ * there is no room. */
 u64 coop_chan_ask(struct coop_chan *c, struct coop_chan_peer *p);
 /* The peer may have work again: puts it into the queues that next_tx serves. */
 void coop_chan_wake(struct coop_chan *c, struct coop_chan_peer *p);

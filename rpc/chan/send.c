@@ -237,6 +237,18 @@ void coop_chan_seal(const struct coop_chan *c, struct coop_chan_tx *tx,
 
 /* ---- which peer sends next --------------------------------------------------------- */
 
+/*
+ * The peer's next segment to send again. The next in order goes first: it is the one that a
+ * receiver without a bitmap takes, and a peer that takes none is dead when that has been sent too
+ * often.
+ */
+static u32 first_resend(const struct coop_chan *c, const struct coop_chan_peer *p)
+{
+	u32 seg = coop_chan_seg(c, p, p->una);
+
+	return c->seg[seg].state == COOP_SEG_RESEND ? seg : p->resend.head;
+}
+
 static bool next_resend(struct coop_chan *c, u64 now, struct coop_chan_tx *tx)
 {
 	u32 slot;
@@ -250,7 +262,7 @@ static bool next_resend(struct coop_chan *c, u64 now, struct coop_chan_tx *tx)
 		coop_fifo_pop(&c->resend);
 		if (p->resend.head == COOP_NONE || !cwnd_open(c, p))
 			continue;
-		send_segment(c, p, p->resend.head, channel, now, tx);
+		send_segment(c, p, first_resend(c, p), channel, now, tx);
 		if (p->resend.head != COOP_NONE)
 			coop_fifo_push(&c->resend, slot);
 		return true;

@@ -92,6 +92,52 @@ TEST(chan_pools, a_peer_leaves_as_many_segments_as_it_holds)
 	EXPECT_EQ(info(h.lab, 1).window, 0u);
 }
 
+// Forges what node 1 would say of a chunk that it cannot take.
+class refuser
+{
+public:
+	explicit refuser(chan_lab &l, lab_datagram any) : lab(l), model(std::move(any)) {}
+
+	void refuse(const lab_datagram &d)
+	{
+		const auto rnr = forged(model, [&](auto &p) {
+			p.type = COOP_CHAN_T_RNR;
+			p.flags = 0;
+			p.ack = p.echo = 0;
+			p.held = 0;
+			p.sack = 0;
+			p.n_map = 0;
+			p.seq = d.p.seq;
+			p.first = d.p.first;
+			p.reason = COOP_CHAN_NO_BUFFER;
+		});
+		lab.deliver(rnr, COOP_CHAN_COMMAND, lab.source(1, COOP_CHAN_COMMAND), 0);
+	}
+	// Everything, until the message is over.
+	void refuse_all()
+	{
+		const u64 end = lab.now + 300000000;
+		while (!lab.a().count(COOP_CHAN_EV_SENT) && lab.now < end) {
+			for (const auto &d : lab.pull(0))
+				if (d.p.type == COOP_CHAN_T_CHUNK)
+					refuse(d);
+			const u64 at = coop_chan_deadline(lab.a().e);
+			lab.wait(std::max(at, lab.now + 1) - lab.now);
+		}
+	}
+	void expect_dead()
+	{
+		ASSERT_EQ(lab.a().count(COOP_CHAN_EV_SENT), 1u);
+		EXPECT_EQ(lab.a().event(COOP_CHAN_EV_SENT)->err, -ETIMEDOUT);
+		ASSERT_EQ(lab.a().count(COOP_CHAN_EV_PEER_DEAD), 1u);
+		EXPECT_EQ(lab.a().event(COOP_CHAN_EV_PEER_DEAD)->why, u32{COOP_CHAN_WHY_DATA_PATH});
+		EXPECT_EQ(lab.a().stats().segments_used, 0u);
+	}
+
+	chan_lab &lab;
+	lab_datagram model;
+};
+
 // A receiver always has room for the next segment in order of a message that it has placed.
 TEST(chan_pools, who_never_takes_the_next_segment_loses_its_session)
 {
@@ -106,35 +152,39 @@ TEST(chan_pools, who_never_takes_the_next_segment_loses_its_session)
 	const auto ack = lab.pull(1);
 	ASSERT_EQ(ack.size(), 1u);
 	lab.deliver(ack[0], 0);
-	const auto refuse = [&](const lab_datagram &d) {
-		const auto rnr = forged(ack[0], [&](auto &p) {
-			p.type = COOP_CHAN_T_RNR;
-			p.flags = 0;
-			p.ack = 0;
-			p.held = 0;
-			p.echo = 0;
-			p.sack = 0;
-			p.n_map = 0;
-			p.seq = d.p.seq;
-			p.first = chunks[0].p.first;
-			p.reason = COOP_CHAN_NO_BUFFER;
-		});
-		lab.deliver(rnr, COOP_CHAN_COMMAND, lab.source(1, COOP_CHAN_COMMAND), 0);
-	};
-	refuse(chunks[1]);
-	refuse(chunks[2]);
-	const u64 end = lab.now + 300000000;
-	while (!lab.a().count(COOP_CHAN_EV_SENT) && lab.now < end) {
-		for (const auto &d : lab.pull(0))
-			if (d.p.type == COOP_CHAN_T_CHUNK)
-				refuse(d);
-		lab.wait(std::max<u64>(coop_chan_deadline(lab.a().e), lab.now + 1) - lab.now);
+	refuser r(lab, ack[0]);
+	r.refuse(chunks[1]);
+	r.refuse(chunks[2]);
+	r.refuse_all();
+	r.expect_dead();
+}
+
+// However many segments wait for a retransmission: the next in order is the first of them.
+TEST(chan_pools, who_takes_no_segment_of_many_loses_its_session_as_soon)
+{
+	chan_lab lab;
+	lab.greet();
+	lab.send(0, 1, std::string(500000, 'x'));
+	std::vector<lab_datagram> sent, model;
+	for (;;) {
+		sent = lab.pull(0);
+		if (sent.size() >= 100)
+			break;
+		ASSERT_FALSE(sent.empty());
+		for (const auto &d : sent)
+			lab.deliver(d, 1);
+		lab.now += 100;
+		coop_chan_expire(lab.b().e, lab.now);
+		for (const auto &d : model = lab.pull(1))
+			lab.deliver(d, 0);
 	}
-	ASSERT_EQ(lab.a().count(COOP_CHAN_EV_SENT), 1u);
-	EXPECT_EQ(lab.a().event(COOP_CHAN_EV_SENT)->err, -ETIMEDOUT);
-	ASSERT_EQ(lab.a().count(COOP_CHAN_EV_PEER_DEAD), 1u);
-	EXPECT_EQ(lab.a().event(COOP_CHAN_EV_PEER_DEAD)->why, u32{COOP_CHAN_WHY_DATA_PATH});
-	EXPECT_EQ(lab.a().stats().segments_used, 0u);
+	ASSERT_FALSE(model.empty());
+	refuser r(lab, model[0]);
+	for (const auto &d : sent)
+		r.refuse(d);
+	r.refuse_all();
+	r.expect_dead();
+	EXPECT_LT(lab.a().stats().timeouts, 2 * 16 + 3u);
 }
 
 // A receiver without a bitmap refuses segments out of order, however often.
