@@ -280,10 +280,15 @@ void coop_chan_rnr(struct coop_chan *c, struct coop_chan_peer *p, const struct c
 		return;
 	}
 	carried(p, payload(c, seg)); /* it arrived, or the peer could not refuse it */
-	/* The message has a place. The RNR is an old one, or the receiver has no bitmap left for a
-	 * segment out of order: the timeout repeats the segment until the receiver accepts it. */
+	/*
+	 * The message has a place. The RNR is an old one, or the receiver has no bitmap left for a
+	 * segment out of order: the timeout repeats the segment until the receiver accepts it. The
+	 * next in order needs no bitmap, so its tries go on to count: a peer that never accepts it
+	 * would hold our segments for ever.
+	 */
 	if (s->acked) {
-		t->tries = 1;
+		if (seq != p->una)
+			t->tries = 1;
 		return;
 	}
 	if (m->reason == COOP_CHAN_NO_BUFFER) {

@@ -37,8 +37,10 @@
  * with -ECONNRESET, half-received messages end with EV_ABORTED, and
  * EV_PEER_RESTARTED comes once. When a peer stops answering, sends end with
  * -ETIMEDOUT and EV_PEER_DEAD comes once. After either, the next send starts a
- * new session by itself. A failed send may have been delivered; no message is
- * delivered twice. CHAN.md has the datagrams, the states and every loss.
+ * new session by itself. A peer that opens one may be at another LID (on soft
+ * RoCE: UDP port) than before; coop_chan_peer_get tells. A failed send may have
+ * been delivered; no message is delivered twice. CHAN.md has the datagrams, the states and every
+ * loss.
  */
 #ifndef COOP_CHAN_H
 #define COOP_CHAN_H
@@ -84,11 +86,13 @@ struct coop_chan_cfg {
 	/* Messages half received or not yet pulled by next_event, all peers. One peer may hold at
 	 * most as many half-received messages as it leaves free: half of them when it is alone. */
 	u32 max_receives;
-	u32 max_segments; /* unacknowledged segments, all peers; at least one message and 128 */
-	u32 max_length;   /* bytes of a message; at most COOP_CHAN_MSG_SEGS segments */
-	u32 window;       /* segments a peer, 64 .. COOP_CHAN_WINDOW, power of two; a message takes
-			     at most half. 0: COOP_CHAN_WINDOW */
-	u32 first_seq;    /* with F_FIRST_SEQ */
+	/* Unacknowledged segments, all peers; at least one message and 128. One peer gets more only
+	 * while it holds fewer than are free. */
+	u32 max_segments;
+	u32 max_length; /* bytes of a message; at most COOP_CHAN_MSG_SEGS segments */
+	u32 window;     /* segments a peer, 64 .. COOP_CHAN_WINDOW, power of two; a message takes
+			   at most half. 0: COOP_CHAN_WINDOW */
+	u32 first_seq;  /* with F_FIRST_SEQ */
 	/* Times in microseconds; 0: the default in brackets. */
 	u32 ack_us;       /* longest delay of an ACK that is not due at once [50] */
 	u32 rto_first_us; /* retransmission timeout before an RTT is known [100000] */
@@ -345,7 +349,7 @@ struct coop_chan_stats {
 	u64 retransmits, retransmits_timeout, retransmits_fast;
 	u64 rx_packets, rx_segments, rx_acks;
 	u64 rx_in_order, rx_reordered, rx_duplicate, rx_out_of_window, rx_no_reorder;
-	u64 rx_short, rx_mac, rx_version, rx_malformed, rx_address, rx_unsealed;
+	u64 rx_short, rx_too_long, rx_mac, rx_version, rx_malformed, rx_address, rx_unsealed;
 	u64 rx_stale_sender, rx_stale_receiver; /* wrong session id: the peer's, ours */
 	u64 rx_bad_ack, rx_bad_chunk, rx_not_accepted;
 	u64 placed, rnr_tx, rnr_rx, refused_tx, refused_rx, unanswered;

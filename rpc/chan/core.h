@@ -6,6 +6,7 @@
  *   peer.c     peers and their addresses; the end of a session
  *   session.c  the start of a session: is its sender alive, has it restarted
  *   window.c   sequence numbers in use: segments sent, segments received
+ *   message.c  messages: queued, paused, cut again, given up
  *   send.c     cuts messages into segments and sends them
  *   ack.c      takes RTT, losses and congestion window from ACKs
  *   recv.c     receives segments and assembles messages
@@ -166,8 +167,8 @@ struct coop_chan_peer {
 	u32 stuck_at;                 /* low 32 bits of the time of the first timeout in 'stuck' */
 	u32 srtt, rttvar;
 	u32 tx_messages, rx_messages, tx_segments, retransmits, sessions;
-	u16 window; /* the smaller of ours and the peer's */
-	u16 mtu[2];
+	u16 window;    /* the smaller of ours and the peer's */
+	u16 mtu[2];    /* the peer's, as it told last; at first ours */
 	u16 reordered; /* bits set in map */
 	u16 carried;   /* payload of the longest segment that arrived; at first 'tiny' */
 	u8 stuck;      /* timeouts of longer segments, while the peer's datagrams arrive */
@@ -302,7 +303,8 @@ void coop_chan_windows_init(struct coop_chan *c);
 /* Index of a segment in the window [una, next). */
 u32 coop_chan_seg(const struct coop_chan *c, const struct coop_chan_peer *p, u64 seq);
 u64 coop_chan_seg_seq(const struct coop_chan *c, u32 seg);
-/* Takes n sequence numbers. -EAGAIN: the window has no room; -ENOSPC: a pool has none. */
+/* Takes n sequence numbers. -EAGAIN: the window or the peer's share of the pool has no room, an ACK
+ * of the peer makes some; -ENOSPC: a pool has none. */
 int coop_chan_reserve(struct coop_chan *c, struct coop_chan_peer *p, u32 n);
 /* Moves una to seq and frees the blocks before it. */
 void coop_chan_advance(struct coop_chan *c, struct coop_chan_peer *p, u64 seq);
@@ -315,21 +317,28 @@ void coop_chan_map_drop(struct coop_chan *c, struct coop_chan_peer *p);
 /* 64 bits of the bitmap from seq on. */
 u64 coop_chan_map_word(const struct coop_chan *c, const struct coop_chan_peer *p, u64 seq);
 
-/* ---- send.c ---- */
+/* ---- message.c ---- */
+/* Puts a message into its peer's queue: ahead of all others if it holds sequence numbers. */
+void coop_chan_enqueue(struct coop_chan *c, struct coop_chan_peer *p, u32 msg);
 /* Takes a message out of its peer's queue, if it is queued. */
 void coop_chan_dequeue(struct coop_chan *c, struct coop_chan_peer *p, u32 msg);
-/* Moves a segment to another state, and between the lists of the two states. */
-void coop_chan_seg_to(struct coop_chan *c, struct coop_chan_peer *p, u32 seg, u8 state);
 /* Ends a message before it was delivered; its unacknowledged numbers become void. */
 void coop_chan_abandon(struct coop_chan *c, u32 msg, int err, u64 now);
+/* The peer told its MTUs: messages that were cut too long for it are cut again. */
+void coop_chan_recut(struct coop_chan *c, struct coop_chan_peer *p);
 /* The receiver is not ready: pauses the message. */
 void coop_chan_pause(struct coop_chan *c, u32 msg, u64 now);
 /* The pause is over: one segment asks again. */
 void coop_chan_knock(struct coop_chan *c, u32 msg);
-/* Queues an empty segment ahead of all resends. Returns its number, or 0 if there is no room. */
-u64 coop_chan_ask(struct coop_chan *c, struct coop_chan_peer *p);
 /* The receiver accepted a segment of the message: sends the rest. */
 void coop_chan_resume(struct coop_chan *c, u32 msg);
+
+/* ---- send.c ---- */
+/* Moves a segment to another state, and between the lists of the two states. */
+void coop_chan_seg_to(struct coop_chan *c, struct coop_chan_peer *p, u32 seg, u8 state);
+/* Queues an empty segment ahead of all resends but the next in order. Returns its number, or 0 if
+ * there is no room. */
+u64 coop_chan_ask(struct coop_chan *c, struct coop_chan_peer *p);
 /* The peer may have work again: puts it into the queues that next_tx serves. */
 void coop_chan_wake(struct coop_chan *c, struct coop_chan_peer *p);
 

@@ -69,8 +69,6 @@ static void fresh(struct coop_chan *c, struct coop_chan_peer *p)
 	p->poll = false;
 	p->undo = false;
 	p->window = (u16)c->cfg.window;
-	p->mtu[0] = (u16)c->cfg.mtu[0];
-	p->mtu[1] = (u16)c->cfg.mtu[1];
 	p->carried = (u16)c->tiny;
 	p->stuck = 0;
 	p->asked = 0;
@@ -106,6 +104,10 @@ u32 coop_chan_admit(struct coop_chan *c, const struct coop_chan_peer_addr *a, u6
 	p->una = p->next;
 	p->cut_at = now;
 	p->timeout_at = now;
+	/* Until the peer tells its own; what it told last is the best guess for its next session.
+	 */
+	p->mtu[0] = (u16)c->cfg.mtu[0];
+	p->mtu[1] = (u16)c->cfg.mtu[1];
 	coop_list_init(&p->queue[0]);
 	coop_list_init(&p->queue[1]);
 	coop_list_init(&p->urgent[0]);

@@ -441,6 +441,11 @@ enum coop_chan_verdict coop_chan_rx(struct coop_chan *c, const struct coop_chan_
 	}
 	memset(in, 0, sizeof(*in));
 	c->stats.rx_packets++;
+	/* The sender counts on it: see coop_chan_recut(). */
+	if (rx->len > c->cfg.mtu[rx->channel]) {
+		c->stats.rx_too_long++;
+		return COOP_CHAN_DONE;
+	}
 	switch (coop_chan_decode(m, c->cfg.key, rx->buf, rx->len,
 				 c->cfg.flags & COOP_CHAN_F_TEST_NO_MAC)) {
 	case COOP_CHAN_D_OK:

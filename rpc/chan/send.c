@@ -77,184 +77,6 @@ void coop_chan_wake(struct coop_chan *c, struct coop_chan_peer *p)
 		coop_fifo_push(&c->ready[COOP_CHAN_DATA], slot);
 }
 
-/* ---- messages ---------------------------------------------------------------------- */
-
-static struct coop_list *list_of(struct coop_chan_peer *p, const struct coop_send *s)
-{
-	return s->flags & COOP_CHAN_URGENT ? &p->urgent[s->channel] : &p->queue[s->channel];
-}
-
-static void enqueue(struct coop_chan *c, struct coop_chan_peer *p, u32 msg)
-{
-	struct coop_send *s = &c->send[msg];
-
-	if (s->state == COOP_MSG_SENDING)
-		coop_list_push_front(list_of(p, s), c->send_queue, msg);
-	else
-		coop_list_push(list_of(p, s), c->send_queue, msg);
-	s->queued = true;
-	p->queued++;
-	coop_fifo_push(&c->ready[s->channel], coop_chan_slot(c, p));
-}
-
-void coop_chan_dequeue(struct coop_chan *c, struct coop_chan_peer *p, u32 msg)
-{
-	struct coop_send *s = &c->send[msg];
-
-	if (!s->queued)
-		return;
-	coop_list_remove(list_of(p, s), c->send_queue, msg);
-	s->queued = false;
-	p->queued--;
-}
-
-int coop_chan_send(struct coop_chan *c, const struct coop_chan_msg *req, u64 now, u32 *id)
-{
-	struct coop_chan_peer *p = coop_chan_by_id(c, req->peer);
-	struct coop_send *s;
-	u32 msg;
-
-	if (!p)
-		return -ENOENT;
-	if (req->flags & ~(COOP_CHAN_PROBE | COOP_CHAN_BY_DATA | COOP_CHAN_URGENT))
-		return -EINVAL;
-	if (req->length > c->cfg.max_length ||
-	    ((req->flags & COOP_CHAN_PROBE) && req->length > c->unit))
-		return -EMSGSIZE;
-	*id = coop_idtab_get(&c->send_ids);
-	if (*id == COOP_NONE)
-		return -EAGAIN;
-	msg = coop_idtab_slot(&c->send_ids, *id);
-	s = &c->send[msg];
-	memset(s, 0, sizeof(*s));
-	s->cookie = req->cookie;
-	s->tag = req->tag;
-	s->at = now;
-	s->id = *id;
-	s->peer_id = req->peer;
-	s->peer = coop_chan_slot(c, p);
-	s->length = req->length;
-	s->flags = (u8)req->flags;
-	s->state = COOP_MSG_QUEUED;
-	s->channel = req->length <= c->tiny && !(req->flags & COOP_CHAN_BY_DATA) ? COOP_CHAN_COMMAND
-										 : COOP_CHAN_DATA;
-	c->stats.sends++;
-	coop_list_push(&p->all, c->send_all, msg);
-	enqueue(c, p, msg);
-	if (p->state == COOP_CHAN_IDLE)
-		coop_chan_begin(c, p);
-	return 0;
-}
-
-/* Stops sending a message. Its unacknowledged segments become void (give_up) or HELD. */
-static void withdraw(struct coop_chan *c, struct coop_chan_peer *p, u32 msg, bool give_up)
-{
-	struct coop_send *s = &c->send[msg];
-	u32 i;
-
-	coop_chan_dequeue(c, p, msg);
-	coop_wheel_clear(c->wheel, 2 * c->cfg.max_peers + msg);
-	if (s->state == COOP_MSG_QUEUED)
-		return;
-	for (i = 0; i < s->n_segs; i++) {
-		struct coop_seg_tx *t;
-		u32 seg;
-
-		if (s->first + i < p->una)
-			continue; /* its segment was freed */
-		seg = coop_chan_seg(c, p, s->first + i);
-		t = &c->seg[seg];
-		if (t->state == COOP_SEG_DONE)
-			continue;
-		if (give_up) {
-			t->msg = COOP_NONE;
-			t->first = (u32)s->first;
-			coop_chan_seg_to(c, p, seg, COOP_SEG_RESEND);
-		} else if (t->state != COOP_SEG_TO_SEND) {
-			coop_chan_seg_to(c, p, seg, COOP_SEG_HELD);
-		}
-	}
-}
-
-void coop_chan_abandon(struct coop_chan *c, u32 msg, int err, u64 now)
-{
-	struct coop_chan_peer *p = &c->peer[c->send[msg].peer];
-
-	withdraw(c, p, msg, true);
-	coop_chan_finish(c, msg, err);
-	coop_chan_arm(c, p, now);
-	coop_chan_wake(c, p);
-}
-
-int coop_chan_cancel(struct coop_chan *c, u32 id, u64 now)
-{
-	u32 msg = coop_idtab_slot(&c->send_ids, id);
-
-	if (msg == COOP_NONE || c->send[msg].state >= COOP_MSG_ENDING)
-		return -ENOENT;
-	coop_chan_abandon(c, msg, -ECANCELED, now);
-	return 0;
-}
-
-void coop_chan_pause(struct coop_chan *c, u32 msg, u64 now)
-{
-	struct coop_send *s = &c->send[msg];
-	struct coop_chan_peer *p = &c->peer[s->peer];
-	u64 us = (u64)c->cfg.rnr_us << coop_min_u32(s->rnr, COOP_CHAN_RNR_DOUBLE);
-
-	withdraw(c, p, msg, false);
-	s->state = COOP_MSG_PAUSED;
-	s->rnr++;
-	/* Up to a quarter more, so that messages refused together do not return together. */
-	us += (us >> 2) * (coop_random(&c->random) & 0xffff) >> 16;
-	coop_wheel_set(c->wheel, 2 * c->cfg.max_peers + msg, now + us);
-	coop_chan_arm(c, p, now);
-	coop_chan_wake(c, p);
-}
-
-void coop_chan_knock(struct coop_chan *c, u32 msg)
-{
-	struct coop_send *s = &c->send[msg];
-	struct coop_chan_peer *p = &c->peer[s->peer];
-	u32 i;
-
-	s->state = COOP_MSG_KNOCKING;
-	for (i = 0; i < s->n_segs; i++) {
-		u32 seg;
-
-		if (s->first + i < p->una)
-			continue;
-		seg = coop_chan_seg(c, p, s->first + i);
-		if (c->seg[seg].state != COOP_SEG_HELD)
-			continue;
-		c->seg[seg].tries = 1;
-		coop_chan_seg_to(c, p, seg, COOP_SEG_RESEND);
-		return;
-	}
-}
-
-void coop_chan_resume(struct coop_chan *c, u32 msg)
-{
-	struct coop_send *s = &c->send[msg];
-	struct coop_chan_peer *p = &c->peer[s->peer];
-	u32 i;
-
-	coop_wheel_clear(c->wheel, 2 * c->cfg.max_peers + msg);
-	s->state = COOP_MSG_SENDING;
-	s->rnr = 0;
-	for (i = 0; i < s->n_segs; i++) {
-		u32 seg;
-
-		if (s->first + i < p->una)
-			continue;
-		seg = coop_chan_seg(c, p, s->first + i);
-		if (c->seg[seg].state == COOP_SEG_HELD)
-			coop_chan_seg_to(c, p, seg, COOP_SEG_RESEND);
-	}
-	if (s->next < s->n_segs && !s->queued)
-		enqueue(c, p, msg);
-}
-
 /* ---- datagrams --------------------------------------------------------------------- */
 
 static struct coop_chan_packet *begin(struct coop_chan *c, struct coop_chan_peer *p, u8 type,
@@ -415,6 +237,18 @@ void coop_chan_seal(const struct coop_chan *c, struct coop_chan_tx *tx,
 
 /* ---- which peer sends next --------------------------------------------------------- */
 
+/*
+ * The peer's next segment to send again. The next in order goes first: it is the one that a
+ * receiver without a bitmap takes, and a peer that takes none is dead when that has been sent too
+ * often.
+ */
+static u32 first_resend(const struct coop_chan *c, const struct coop_chan_peer *p)
+{
+	u32 seg = coop_chan_seg(c, p, p->una);
+
+	return c->seg[seg].state == COOP_SEG_RESEND ? seg : p->resend.head;
+}
+
 static bool next_resend(struct coop_chan *c, u64 now, struct coop_chan_tx *tx)
 {
 	u32 slot;
@@ -428,7 +262,7 @@ static bool next_resend(struct coop_chan *c, u64 now, struct coop_chan_tx *tx)
 		coop_fifo_pop(&c->resend);
 		if (p->resend.head == COOP_NONE || !cwnd_open(c, p))
 			continue;
-		send_segment(c, p, p->resend.head, channel, now, tx);
+		send_segment(c, p, first_resend(c, p), channel, now, tx);
 		if (p->resend.head != COOP_NONE)
 			coop_fifo_push(&c->resend, slot);
 		return true;
@@ -458,11 +292,18 @@ u64 coop_chan_ask(struct coop_chan *c, struct coop_chan_peer *p)
 	return seq;
 }
 
-/* Asks a peer for its unknown data QP with an empty segment. */
-static void introduce(struct coop_chan *c, struct coop_chan_peer *p)
+/*
+ * Asks a peer for its unknown data QP with an empty segment, unless segments are under way, whose
+ * ACK tells it. -EAGAIN: an answer will come; -ENOSPC: a pool has no room for the segment.
+ */
+static int introduce(struct coop_chan *c, struct coop_chan_peer *p)
 {
-	if (p->una == p->next && coop_chan_ask(c, p))
+	if (p->una == p->next) {
+		if (!coop_chan_ask(c, p))
+			return -ENOSPC;
 		c->introduced = true;
+	}
+	return -EAGAIN;
 }
 
 /* Gives the message its sequence numbers. 0, -EAGAIN, -ENOSPC; -EMSGSIZE: too long for the peer. */
@@ -473,10 +314,8 @@ static int admit(struct coop_chan *c, struct coop_chan_peer *p, u32 msg)
 	u32 large = next_message(c, p, COOP_CHAN_DATA);
 	int err;
 
-	if (s->channel == COOP_CHAN_DATA && !p->addr.data_qpn) {
-		introduce(c, p);
-		return -EAGAIN;
-	}
+	if (s->channel == COOP_CHAN_DATA && !p->addr.data_qpn)
+		return introduce(c, p);
 	/* Leave the half of the window that a waiting large message may need. */
 	if (s->channel == COOP_CHAN_COMMAND && large != COOP_NONE &&
 	    c->send[large].state == COOP_MSG_QUEUED && p->next - p->una >= p->window / 2)
@@ -519,7 +358,7 @@ static bool send_one(struct coop_chan *c, struct coop_chan_peer *p, u32 ch, u64 
 		    s->length + COOP_CHAN_HEADER_MOST > p->mtu[COOP_CHAN_COMMAND]) {
 			coop_chan_dequeue(c, p, msg); /* too long for the peer's command MTU */
 			s->channel = COOP_CHAN_DATA;
-			enqueue(c, p, msg);
+			coop_chan_enqueue(c, p, msg);
 			continue;
 		}
 		err = s->state == COOP_MSG_QUEUED ? admit(c, p, msg) : 0;

@@ -13,6 +13,11 @@
  * session with its address. Otherwise we send a CHALLENGE with an id derived for
  * the sender (a PRF of its address and its id; we store nothing). A sender that
  * answers to that id is alive, and a session with its earlier incarnation ends.
+ *
+ * GID and QPN identify a peer. Its LID (on soft RoCE: its UDP port), SL and
+ * Q_Keys may be others after a restart. So an OPEN is answered where it came
+ * from, with the Q_Key that it names. The MAC does not cover the LID: a peer is at
+ * another one only when it has answered from there.
  */
 #include "core.h"
 
@@ -81,15 +86,14 @@ static bool from_peer(const struct coop_chan_peer *p, const struct coop_addr *sr
 	       coop_addr_same(&a, &p->addr.command);
 }
 
-static void learn(struct coop_chan *c, struct coop_chan_peer *p, const struct coop_chan_packet *m)
+static void learn(struct coop_chan *c, struct coop_chan_peer *p, const struct coop_chan_packet *m,
+		  const struct coop_chan_peer_addr *a)
 {
 	const struct coop_chan_hello *h = &m->hello;
 
 	p->remote = m->src_session;
 	p->remote_id = h->id;
-	p->addr.command.qkey = h->command_qkey;
-	p->addr.data_qpn = h->data_qpn;
-	p->addr.data_qkey = h->data_qkey;
+	p->addr = *a; /* GID and QPN, by which the peer was found, are the same */
 	p->mtu[0] = h->mtu[0];
 	p->mtu[1] = h->mtu[1];
 	p->window = (u16)coop_min_u32(c->cfg.window, h->window);
@@ -98,6 +102,7 @@ static void learn(struct coop_chan *c, struct coop_chan_peer *p, const struct co
 	p->synced = true;
 	p->state = COOP_CHAN_OPEN;
 	p->sessions++;
+	coop_chan_recut(c, p);
 	coop_chan_wake(c, p);
 }
 
@@ -149,24 +154,27 @@ static bool answer(struct coop_chan *c, const struct coop_addr *to,
 	return false;
 }
 
-/* May this OPEN of a known peer start or continue a session? */
-static bool admissible(struct coop_chan *c, struct coop_chan_peer *p,
+/* May this OPEN of a known peer, which came from there, start or continue a session? */
+static bool admissible(struct coop_chan *c, struct coop_chan_peer *p, const struct coop_addr *from,
 		       const struct coop_chan_packet *m, u64 id, u64 now)
 {
+	bool moved = from->lid != p->addr.command.lid;
 	u64 dst = m->dst_session;
 
-	if (p->remote == m->src_session && (!dst || dst == p->session))
+	if (p->remote == m->src_session && (dst ? dst == p->session : p->synced || !moved))
 		return true;
 	if (c->cfg.flags & COOP_CHAN_F_TEST_NO_SESSION)
 		return true;
 	if (!p->synced) {
-		if (!p->session && (dst == id || (!dst && now >= c->quiet_until))) {
+		bool fresh = !dst && !moved && now >= c->quiet_until;
+
+		if (!p->session && (dst == id || fresh)) {
 			p->session = id;
 			return true;
 		}
-		if (p->session && (dst == p->session || (!dst && now >= c->quiet_until)))
+		if (p->session && (dst == p->session || fresh))
 			return true;
-		return answer(c, &p->addr.command, m, p->session ? p->session : id);
+		return answer(c, from, m, p->session ? p->session : id);
 	}
 	if (p->remote == m->src_session) {
 		c->stats.rx_stale_receiver++;
@@ -178,7 +186,7 @@ static bool admissible(struct coop_chan *c, struct coop_chan_peer *p,
 		return true;
 	}
 	if (!dst)
-		challenge(c, &p->addr.command, id, m->src_session);
+		challenge(c, from, id, m->src_session);
 	c->stats.rx_stale_sender++;
 	return false;
 }
@@ -226,11 +234,11 @@ static struct coop_chan_peer *opened(struct coop_chan *c, const struct coop_chan
 		coop_chan_news(c, p, COOP_NEWS_NEW);
 	} else {
 		p = &c->peer[slot];
-		if (!admissible(c, p, m, id, now))
+		if (!admissible(c, p, &a.command, m, id, now))
 			return NULL;
 	}
 	if (!p->synced)
-		learn(c, p, m);
+		learn(c, p, m, &a);
 	return p;
 }
 

@@ -87,7 +87,18 @@ static u32 take_table(struct coop_chan *c)
 	return t;
 }
 
-/* 0; -EAGAIN: the window has no room; -ENOSPC: a pool has none. */
+static u32 blocks_held(const struct coop_chan_peer *p)
+{
+	if (p->una == p->next)
+		return 0;
+	return (u32)((p->next - 1) / COOP_CHAN_BLOCK - p->una / COOP_CHAN_BLOCK) + 1;
+}
+
+/*
+ * A peer that holds blocks gets more only while it holds fewer than are free. So one that never
+ * acknowledges its oldest segments leaves blocks to others. It is not for the queue of those that
+ * find the pool empty, which it would block: its own ACKs wake it.
+ */
 int coop_chan_reserve(struct coop_chan *c, struct coop_chan_peer *p, u32 n)
 {
 	u64 from = p->next / COOP_CHAN_BLOCK, to = (p->next + n - 1) / COOP_CHAN_BLOCK, b, seq;
@@ -101,6 +112,10 @@ int coop_chan_reserve(struct coop_chan *c, struct coop_chan_peer *p, u32 n)
 	}
 	if (p->table != COOP_NONE && *entry(c, p, from) != COOP_CHAN_NO_BLOCK)
 		need--;
+	if (need && blocks_held(p) && blocks_held(p) >= c->free_blocks) {
+		c->stats.no_segments++;
+		return -EAGAIN;
+	}
 	if (need > c->free_blocks) {
 		c->stats.no_segments++;
 		return -ENOSPC;

@@ -73,6 +73,25 @@ std::vector<chan_scenario> all()
 	s.may_fail = true;
 	v.push_back(s);
 
+	s = named("narrow",
+		  "nodes differ in their MTUs; datagrams are lost and overtake each other");
+	s.narrow = true;
+	s.loss_ppm = 20000;
+	s.jitter_us = 200;
+	s.duplicate_ppm = 50000;
+	v.push_back(s);
+
+	s = named("narrow_again", "they restart with other MTUs");
+	s.narrow = true;
+	s.think_us = 5000;
+	s.restart_us = 100000;
+	s.late_ppm = 50000;
+	s.late_us = 150000;
+	s.loss_ppm = 10000;
+	s.messages = 10000;
+	s.may_fail = true;
+	v.push_back(s);
+
 	s = named("incast_16", "sixteen senders, one receiver with a queue of 64 datagrams");
 	s.nodes = 17;
 	s.incast = true;

@@ -162,6 +162,12 @@ private:
 
 	// ---- a node ------------------------------------------------------------------
 
+	u32 mtu_of(const node &n, u32 channel) const
+	{
+		const u32 most = channel == COOP_CHAN_DATA ? mtu : 512;
+		return s_.narrow && (n.index + n.life) % 2 ? most / 2 : most;
+	}
+
 	void boot(node &n)
 	{
 		coop_chan_cfg cfg{};
@@ -170,8 +176,8 @@ private:
 		cfg.self = address(n.index, command_qpn);
 		cfg.data_qpn = data_qpn;
 		cfg.data_qkey = qkey;
-		cfg.mtu[0] = 512;
-		cfg.mtu[1] = mtu;
+		cfg.mtu[0] = mtu_of(n, COOP_CHAN_COMMAND);
+		cfg.mtu[1] = mtu_of(n, COOP_CHAN_DATA);
 		cfg.credits[0] = cfg.credits[1] = credits;
 		cfg.max_peers = s_.nodes;
 		cfg.max_active = s_.max_active ? s_.max_active : s_.nodes;
@@ -308,7 +314,7 @@ private:
 			}
 		}
 		p.header.assign(tx.hdr, tx.hdr + tx.hdr_len);
-		if (p.header.size() + p.len > (p.channel ? mtu : 512))
+		if (p.header.size() + p.len > mtu_of(n, p.channel))
 			wrong("a datagram of %zu bytes on channel %u", p.header.size() + p.len,
 			      p.channel);
 		n.sends.push_back(std::move(p));

@@ -38,6 +38,7 @@ struct chan_scenario {
 	bool fixed_seq = false;
 	bool incast = false; // all send to node 0
 	bool sealed = false;
+	bool narrow = false; // every other node takes shorter datagrams, the others after a restart
 	bool data_known = true; // nodes know the peers' data QPs from the start
 	u32 refuse_ppm = 0;     // the receiver has no buffer for a message
 	u32 refuse_for_us = 0;  // at times no node has a buffer for this long

@@ -61,6 +61,8 @@ inline coop_chan_cfg lab_cfg(u32 node)
 
 struct lab_datagram {
 	u32 from, channel, id, to_qpn, to_qkey;
+	u16 to_lid;
+	u32 to_gid; // the node, as chan_address() numbers it
 	coop_chan_packet p;
 	std::vector<u8> bytes;
 };
@@ -169,6 +171,8 @@ public:
 			d.id = tx.id;
 			d.to_qpn = tx.addr.qpn;
 			d.to_qkey = tx.addr.qkey;
+			d.to_lid = tx.addr.lid;
+			d.to_gid = tx.addr.gid[15] - 1u;
 			const u8 *const at = tx.len ? reinterpret_cast<const u8 *>(
 							      n.payload.at(tx.cookie).data()) +
 							      tx.off
@@ -198,14 +202,23 @@ public:
 			node[i]->events.push_back(ev);
 	}
 
-	// Drops it, as every device does, if the Q_Key is wrong.
+	// Where a node's datagrams come from.
+	coop_addr source(u32 from, u32 channel) const
+	{
+		coop_addr a = chan_address(from, channel ? lab_data : lab_command);
+		a.lid = node[from]->cfg.self.lid;
+		return a;
+	}
+
+	// Drops it, as every device does, if the LID (the UDP port of soft RoCE) or the Q_Key is
+	// wrong.
 	coop_chan_verdict deliver(const lab_datagram &d, u32 to)
 	{
 		const coop_chan_cfg &cfg = node[to]->cfg;
-		if (d.to_qkey != (d.to_qpn == lab_data ? cfg.data_qkey : cfg.self.qkey))
+		if (d.to_lid != cfg.self.lid ||
+		    d.to_qkey != (d.to_qpn == lab_data ? cfg.data_qkey : cfg.self.qkey))
 			return COOP_CHAN_DONE;
-		return deliver(d.bytes, d.channel,
-			       chan_address(d.from, d.channel ? lab_data : lab_command), to);
+		return deliver(d.bytes, d.channel, source(d.from, d.channel), to);
 	}
 
 	coop_chan_verdict deliver(const std::vector<u8> &bytes, u32 channel, const coop_addr &src,

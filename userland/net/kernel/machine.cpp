@@ -421,7 +421,7 @@ void machine::dispatch_of_peer(const coop_net_event &ev, std::uint64_t now)
 		break;
 	case COOP_NET_PEER_RESTARTED: // its messages end by themselves
 		if (known) {
-			peers_->restarted(n);
+			peers_->restarted(n, now);
 			peer_rails_->restarted(n);
 			bulk_->restarted(n, now);
 		}

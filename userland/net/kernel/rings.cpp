@@ -41,22 +41,29 @@ void rings::cancel(std::uint32_t handle)
 	push(op);
 }
 
+// An awake module promises to take what is in the ring, and may then sleep without an event. Nobody
+// would bring the operations behind the ring into it, so we make room for them at once. Afterwards
+// some wait only if the module has no room for their events: then events are in the ring or come,
+// and the machine calls submit() once it has taken some.
 void rings::submit()
 {
-	// Twice: the module may have made room for those behind.
-	for (unsigned round = 0; round < 2; round++) {
+	for (;;) {
 		while (!behind_.empty() && place(behind_.front()))
 			behind_.pop_front();
-		if (load(rings_->op_head, std::memory_order_relaxed) == put_)
-			break;
+		const std::uint32_t taken = load(rings_->op_head, std::memory_order_relaxed);
+		if (taken == put_) {
+			if (behind_.empty())
+				break;
+			continue; // there is room since
+		}
 		std::atomic_ref(rings_->op_tail).store(put_, std::memory_order_release);
 		// Either we see that the module sleeps, or it sees the new index before it does.
 		std::atomic_thread_fence(std::memory_order_seq_cst);
-		if (load(rings_->state, std::memory_order_relaxed) &
-		    (COOP_NET_AWAKE | COOP_NET_FAILED))
+		const std::uint32_t state = load(rings_->state, std::memory_order_relaxed);
+		if (state & COOP_NET_FAILED || (state & COOP_NET_AWAKE && behind_.empty()))
 			break;
 		enter();
-		if (behind_.empty())
+		if (behind_.empty() || load(rings_->op_head, std::memory_order_relaxed) == taken)
 			break;
 	}
 }

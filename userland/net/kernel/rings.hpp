@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // rings.hpp - the rings of operations and of events, from the side of the process (msg/abi.h).
 //
-// An operation that finds its ring full waits here, in order. Does not own the memory of the rings.
-// Used under the lock of the machine.
+// An operation that finds its ring full waits here, in order, until submit(). Does not own the
+// memory of the rings. Used under the lock of the machine.
 #pragma once
 
 #include <atomic>
@@ -40,7 +40,7 @@ protected:
 		 std::uint32_t events);
 
 private:
-	/// The module sleeps, and shall look at the ring.
+	/// The module takes what is in the ring, as far as it has room for events.
 	virtual void enter() = 0;
 	static std::uint32_t load(const std::uint32_t &at, std::memory_order order)
 	{

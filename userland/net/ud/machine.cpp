@@ -431,7 +431,7 @@ void machine::event(const coop_chan_ev &ev, std::uint64_t now)
 		break;
 	case COOP_CHAN_EV_PEER_RESTARTED: // its messages at rpc/chan end by themselves
 		if (ev.peer_cookie) {
-			peers_->restarted(n);
+			peers_->restarted(n, now);
 			peer_rails_->restarted(n);
 			bulk_->restarted(n, now);
 		}

@@ -125,6 +125,10 @@ peers::change peers::resolved(const resolver::result &r, std::uint64_t now)
 	if (!used(n))
 		return {};
 	change c;
+	// The peer may have opened a session elsewhere since. If that is the place of the answer,
+	// it goes on.
+	if (!r.status)
+		(void)place_of_session(n, all_[n].addr);
 	if (peer &p = all_[n]; p.resolved) { // it was silent, or another claimed to be it
 		if (r.status == -ECONNREFUSED) {
 			leave(n, now);
@@ -156,7 +160,7 @@ int peers::connect(spi::peer_number n, const coop_chan_peer_addr &where, std::ui
 {
 	peer &p = all_[n];
 	// If it has moved: rpc/chan knows queue pairs by number, and would go on sending to the old
-	// port.
+	// port until the peer opens a session.
 	if (p.chan && !same_place(p.addr, where)) {
 		sessions_.drop(p.session);
 		chan_.close(std::exchange(p.chan, 0), now);
@@ -173,6 +177,30 @@ int peers::connect(spi::peer_number n, const coop_chan_peer_addr &where, std::ui
 	p.resolved = true;
 	hold(n);
 	return 0;
+}
+
+// Where rpc/chan sends what is for it. False, and no change: it has no session.
+bool peers::place_of_session(spi::peer_number n, coop_chan_peer_addr &out) const
+{
+	coop_chan_peer_info info;
+	if (!all_[n].chan || !chan_.info(all_[n].chan, info))
+		return false;
+	out = info.addr;
+	return true;
+}
+
+// On a device only the answer of its UDP socket proves where it is: see believable().
+void peers::restarted(spi::peer_number n, std::uint64_t now)
+{
+	peer &p = all_[n];
+	p.instance = 0;
+	coop_chan_peer_addr there;
+	if (!place_of_session(n, there) || same_place(p.addr, there))
+		return;
+	if (options_.verbs)
+		ask(n, now);
+	else
+		p.addr = there;
 }
 
 void peers::adopt(spi::peer_number n, std::uint32_t chan, std::uint64_t now)

@@ -100,8 +100,8 @@ public:
 	void appeared(const coop_chan_ev &, std::uint64_t now);
 	/// rpc/chan has given it up. @return why.
 	int died(spi::peer_number, const coop_chan_ev &);
-	/// Another session with it has begun.
-	void restarted(spi::peer_number n) { all_[n].instance = 0; }
+	/// Another session with it has begun, or the last one is over.
+	void restarted(spi::peer_number, std::uint64_t now);
 	/// The own address is another: each session begins again.
 	void reconnect(std::uint64_t now);
 
@@ -121,6 +121,7 @@ private:
 
 	void set_up(spi::peer_number, const address &);
 	int connect(spi::peer_number, const coop_chan_peer_addr &, std::uint64_t now);
+	bool place_of_session(spi::peer_number, coop_chan_peer_addr &) const;
 	void leave(spi::peer_number, std::uint64_t now);
 	void hold(spi::peer_number);
 	void unhold(spi::peer_number);

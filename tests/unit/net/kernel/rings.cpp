@@ -46,9 +46,17 @@ public:
 		shared_.failure = status;
 	}
 	unsigned entered = 0;
+	bool performs = false; // what is in the ring, when it is told
+	std::vector<coop_net_op> performed;
 
 private:
-	void enter() override { entered++; }
+	void enter() override
+	{
+		entered++;
+		if (performs)
+			for (const coop_net_op &op : take())
+				performed.push_back(op);
+	}
 
 	coop_net_rings shared_{};
 	std::array<coop_net_op, entries> ops_{};
@@ -81,6 +89,39 @@ TEST(rings, operations_beyond_the_ring_wait_in_order)
 	}
 	m.submit();
 	EXPECT_TRUE(m.take().empty());
+}
+
+// The module may take the whole ring and sleep without an event, and nothing else would bring the
+// rest into the ring.
+TEST(rings, operations_beyond_the_ring_do_not_wait_for_an_event)
+{
+	for (const bool awake : {true, false}) {
+		module m;
+		m.performs = true;
+		if (awake)
+			m.wake();
+		for (std::uint32_t n = 0; n < 10; n++)
+			m.push(numbered(n));
+		m.submit();
+		for (const coop_net_op &op : m.take())
+			m.performed.push_back(op);
+		ASSERT_EQ(m.performed.size(), 10u);
+		for (std::uint32_t n = 0; n < 10; n++)
+			EXPECT_EQ(m.performed[n].handle, n);
+	}
+}
+
+TEST(rings, a_module_without_room_for_events_is_told_once)
+{
+	module m;
+	m.wake();
+	for (std::uint32_t n = 0; n < 10; n++)
+		m.push(numbered(n));
+	m.submit();
+	EXPECT_EQ(m.entered, 1u);
+	m.fail(-ENODEV);
+	m.submit();
+	EXPECT_EQ(m.entered, 1u);
 }
 
 TEST(rings, only_a_sleeping_module_is_told)
