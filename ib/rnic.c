@@ -10,10 +10,13 @@
  * A queue pair whose completions do not come (the device lost them) is replaced
  * after a while, so that no page stays locked forever.
  */
+#include <linux/cpu.h> /* work_on_cpu_safe() of Linux 6.1 needs it */
 #include <linux/delay.h>
+#include <linux/interrupt.h>
 #include <linux/mm.h>
 #include <linux/rcupdate.h>
 #include <linux/slab.h>
+#include <linux/workqueue.h>
 
 #include "ib/node.h"
 
@@ -299,6 +302,35 @@ bool coop_rnic_silence(struct coop_rnic *r, u64 now)
 	return !kept;
 }
 
+static void nothing(struct tasklet_struct *t) {}
+
+/* Tasklets of a processor run in the order in which they were scheduled. */
+static long flush_tasklets(void *unused)
+{
+	struct tasklet_struct last;
+
+	tasklet_setup(&last, nothing);
+	tasklet_schedule(&last);
+	tasklet_kill(&last); /* it has run */
+	return 0;
+}
+
+/*
+ * Soft-RoCE up to Linux 6.3 tells of completions by a tasklet of the completion queue, and frees
+ * that with the queue though it may still be scheduled.
+ */
+static void await_completions(const struct coop_rnic *r)
+{
+	int cpu;
+
+	if (r->port.dev->ops.driver_id != RDMA_DRIVER_RXE)
+		return;
+	cpus_read_lock();
+	for_each_online_cpu(cpu) work_on_cpu(cpu, flush_tasklets, NULL);
+	cpus_read_unlock();
+	synchronize_rcu(); /* one that was running elsewhere */
+}
+
 static void destroy_messages(struct coop_ctrl *c)
 {
 	coop_bufs_destroy(&c->grh);
@@ -314,6 +346,7 @@ void coop_rnic_destroy(struct coop_rnic *r)
 	for (i = 0; destroy_qps(r); i++)
 		msleep(coop_rnic_pause_ms(i));
 	coop_ah_cache_destroy(r);
+	await_completions(r);
 	if (r->rcq)
 		ib_destroy_cq(r->rcq);
 	if (r->scq)
