@@ -521,6 +521,18 @@ struct coop_file *coop_file_find(struct inode *inode, u32 flags);
 struct coop_file *coop_file_find_reader(struct inode *inode);
 /* The same file, opened with or without O_APPEND; a reference or ERR_PTR. May ask storage. */
 struct coop_file *coop_file_as(struct coop_file *f, bool append);
+/*
+ * Dirty pages are written in place. A file that was opened with O_APPEND is opened without it as
+ * well, and keeps that open file. 0 or -errno.
+ */
+int coop_file_plain(struct coop_file *f);
+/* An open file that lost a lock must not touch bytes that another node may have locked since. */
+static inline int coop_file_not_lost(const struct file *file)
+{
+	const struct coop_file *f = file->private_data;
+
+	return READ_ONCE(f->lost) ? -EIO : 0;
+}
 /* An open file that is not attached to an inode yet, for OPEN, CREATE and TMPFILE. */
 struct coop_file *coop_file_alloc(struct coop_mount *mount, u32 flags, const struct cred *who);
 void coop_file_free(struct coop_file *f);
@@ -549,12 +561,16 @@ void coop_write_pool_destroy(struct coop_mount *m);
 /* Reads and writes that bypass the page cache. */
 ssize_t coop_direct_read(struct kiocb *iocb, struct iov_iter *to);
 ssize_t coop_direct_write(struct kiocb *iocb, struct iov_iter *from);
+/* A page of a mapping is about to be stored to. The caller has settled FOREIGN pages. */
 vm_fault_t coop_page_mkwrite(struct vm_fault *vmf);
 /*
  * The file is about to grow from 'end': zeroes bytes that stores through a mapping left past 'end'
  * in the last page. i_rwsem is held, no folio lock.
  */
 void coop_clear_behind(struct address_space *mapping, loff_t end);
+
+/* ---- mapping.c ---- */
+int coop_mmap(struct file *file, struct vm_area_struct *vma);
 
 /* ---- range.c ---- */
 long coop_fallocate(struct file *file, int mode, loff_t offset, loff_t length);

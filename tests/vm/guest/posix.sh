@@ -91,6 +91,7 @@ test_mmap() { area mmap; }
 test_direct() { area direct; }
 test_mixed() { area mixed; }
 test_dropped_mapped() { area dropped_mapped; }
+test_mapped_elsewhere() { area mapped_elsewhere; }
 test_close_to_open() { area close_to_open; }
 test_unlinked() { area unlinked; }
 test_removed_elsewhere() { area removed_elsewhere; }

@@ -96,6 +96,7 @@ static const struct {
 	{"unlock_unknown", unlock_unknown_area},
 	{"behind_end", behind_end_area},
 	{"dropped_mapped", dropped_mapped_area},
+	{"mapped_elsewhere", mapped_elsewhere_area},
 	{"close_to_open", close_to_open_area},
 	{"unlinked", unlinked_area},
 	{"removed_elsewhere", removed_elsewhere_area},
