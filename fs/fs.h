@@ -578,6 +578,13 @@ ssize_t coop_copy_file_range(struct file *in, loff_t pos_in, struct file *out, l
 			     size_t length, unsigned int flags);
 loff_t coop_remap_file_range(struct file *in, loff_t pos_in, struct file *out, loff_t pos_out,
 			     loff_t length, unsigned int flags);
+/*
+ * Before storage changes [from, to]: drops the pages of this range; from > to: none. Writes all
+ * dirty pages, which may move the end. Commits kept bytes first: if storage restarted without them,
+ * they would be written again over the change. invalidate_lock is held until the change is over.
+ * 0 or -errno.
+ */
+int coop_range_drop(struct inode *inode, loff_t from, loff_t to);
 /* SEEK_DATA, SEEK_HOLE. */
 loff_t coop_seek_range(struct file *file, loff_t offset, int whence);
 

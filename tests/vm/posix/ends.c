@@ -2,12 +2,17 @@
 /*
  * ends.c - bytes that another node writes into pages that are cached or mapped here, above all at
  * the end of the file.
+ *
+ * Some areas hold messages between this mount and its daemon back, as late.c describes; they need a
+ * mount with the options strict and nolease. Tasks that may wait in a fault are processes: a
+ * thread would keep the test itself from mapping memory.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "posix.h"
@@ -57,4 +62,81 @@ void mapped_elsewhere_area(void)
 	CHECK(write_there("x", 9) && learns(fd, 10));
 	CHECK(q[9] == 'x' && p[9] == 'x');
 	CHECK(!munmap(p, PAGE) && !munmap(q, PAGE) && !close(again) && !close(fd));
+}
+
+/* Waits until the process has ended, is in that function of the module, or the line is logged. */
+static bool comes_to(pid_t child, const char *function, const char *line, int times)
+{
+	char path[64], stack[PAGE];
+	siginfo_t how;
+	size_t n;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/stack", child);
+	for (unsigned int i = 0; i < 1200; i++) {
+		how.si_pid = 0;
+		if (waitid(P_PID, (id_t)child, &how, WEXITED | WNOHANG | WNOWAIT) || how.si_pid)
+			return true;
+		f = fopen(path, "r");
+		n = f ? fread(stack, 1, sizeof(stack) - 1, f) : 0;
+		stack[n] = 0;
+		if (f)
+			fclose(f);
+		if (strstr(stack, function) || (line && times_done(line) >= times))
+			return true;
+		pause_shortly();
+	}
+	fprintf(stderr, "process %d is not in %s\n", child, function);
+	return false;
+}
+
+static bool ends_well(pid_t child)
+{
+	int status = -1;
+
+	return child > 0 && waitpid(child, &status, 0) == child && !status;
+}
+
+/*
+ * A file is cut while another task stores below its new end, in the page of that end. The page must
+ * not reach storage as it was before: the file would be longer again, with old bytes.
+ */
+void cut_mapped_area(void)
+{
+	char page[PAGE], got[2 * PAGE], *p;
+	const int held_writes = times_done("held write 0");
+	const int held_cuts = times_done("held setattr 0");
+	int fd, elsewhere, ready[2];
+	pid_t storer, cutter;
+
+	NEED(getenv("BETWEEN"));
+	memset(page, 'o', PAGE);
+	NEED((fd = open("f", O_CREAT | O_RDWR, 0600)) >= 0 && !pipe(ready));
+	NEED(pwrite(fd, page, PAGE, 0) == PAGE && pwrite(fd, page, PAGE, PAGE) == PAGE);
+	NEED(!fsync(fd));
+	p = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	NEED(p != MAP_FAILED);
+	NEED(between("hold setattr") && between("hold write"));
+	storer = fork();
+	if (!storer) {
+		/* Has the page mapped before the cut. */
+		if (p[0] != 'o' || write(ready[1], "", 1) != 1 ||
+		    !is_done("held setattr 0", held_cuts + 1))
+			_exit(1);
+		p[10] = 's';
+		_exit(msync(p, PAGE, MS_SYNC) != 0);
+	}
+	CHECK(read(ready[0], got, 1) == 1);
+	cutter = fork();
+	if (!cutter)
+		_exit(ftruncate(fd, 1000) != 0);
+	CHECK(is_done("held setattr 0", held_cuts + 1));
+	CHECK(comes_to(storer, "coop_fault", "held write 0", held_writes + 1));
+	CHECK(between("go"));
+	CHECK(ends_well(storer) && ends_well(cutter));
+	CHECK(size_of("f") == 1000 && p[10] == 's' && p[999] == 'o' && !p[1000]);
+	CHECK(!munmap(p, 2 * PAGE) && !fsync(fd) && !close(fd));
+	NEED((elsewhere = open(other("f"), O_RDONLY)) >= 0);
+	CHECK(pread(elsewhere, got, sizeof(got), 0) == 1000 && got[10] == 's' && got[999] == 'o');
+	CHECK(!close(elsewhere) && !close(ready[0]) && !close(ready[1]));
 }
