@@ -559,10 +559,23 @@ static int read_begin(const struct file *file)
 	return err ?: coop_content_fresh(inode);
 }
 
+/*
+ * The bytes of a read that the pages known now are good for. While it looks at them, i_size may
+ * grow, and zeros behind the old end must not count as bytes of the longer file.
+ */
+static size_t coop_size_readable(struct inode *inode, loff_t pos, size_t wanted)
+{
+	const loff_t size = i_size_read(inode);
+
+	smp_rmb(); /* before the look at the pages; pairs with coop_size_grows_locked() */
+	return pos < size ? min_t(loff_t, wanted, size - pos) : 0;
+}
+
 static ssize_t coop_read_iter(struct kiocb *iocb, struct iov_iter *to)
 {
 	struct inode *inode = file_inode(iocb->ki_filp);
 	const u64 begun = coop_now_us();
+	size_t beyond;
 	ssize_t n;
 	int err;
 
@@ -571,7 +584,11 @@ static ssize_t coop_read_iter(struct kiocb *iocb, struct iov_iter *to)
 	err = read_begin(iocb->ki_filp);
 	if (err)
 		return err;
+	beyond = iov_iter_count(to);
+	iov_iter_truncate(to, coop_size_readable(inode, iocb->ki_pos, beyond));
+	beyond -= iov_iter_count(to);
 	n = generic_file_read_iter(iocb, to);
+	iov_iter_reexpand(to, iov_iter_count(to) + beyond);
 	if (n > 0)
 		coop_account_read(inode, n, coop_now_us() - begun);
 	return n;
@@ -588,6 +605,7 @@ static ssize_t coop_splice_read(struct file *file, loff_t *pos, struct pipe_inod
 	err = read_begin(file);
 	if (err)
 		return err;
+	len = coop_size_readable(inode, *pos, len);
 	n = filemap_splice_read(file, pos, pipe, len, flags);
 	if (n > 0)
 		coop_account_read(inode, n, coop_now_us() - begun);
@@ -632,6 +650,7 @@ static loff_t coop_llseek(struct file *file, loff_t offset, int whence)
 
 		if (err)
 			return err;
+		coop_size_settle(file_inode(file));
 	}
 	return generic_file_llseek(file, offset, whence);
 }

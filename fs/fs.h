@@ -143,6 +143,13 @@ struct coop_mount {
  *
  * An open settles pages that are not PROVED; reads, writes, faults and mmap settle FOREIGN only.
  *
+ * Every cached page is good up to i_size, dirty or not: it has no zeros there that storage does not
+ * have. So i_size does not grow over a cached page of the end or behind it because of a reply: the
+ * size waits in 'longer' until settling has dropped these pages, which are FOREIGN then unless a
+ * change of our own may be the reason. Direct writes drop them before i_size grows. write(2) makes
+ * all pages FOREIGN if i_size passes 'longer', because others have written there.
+ *
+ *   longer            storage's size, if it is more than i_size, which could not follow; else 0
  *   seen, seen_size   the file's version and size in storage's last reply; 0: unknown
  *   believed          replies to requests from before this ticket are older than what is known
  *   mixed             moves with every event that makes a settling's result void
@@ -161,6 +168,7 @@ struct coop_inode {
 	u64 version;              /* data version of the pages; 0: none that storage proved */
 	u64 size;                 /* bytes of the file at that version */
 	u64 seen, seen_size;      /* of storage's last reply; not of our pages if version is 0 */
+	u64 longer;               /* see above */
 	u64 believed;             /* ticket of the reply that the attributes are from */
 	u64 mixed;                /* counts events that set version to 0 or add pages without one */
 	u32 changes;              /* our own changes of content under way */
@@ -384,6 +392,13 @@ struct coop_change {
 	u8 round;    /* of coop_change_begin() */
 };
 void coop_content_learn_locked(struct coop_inode *ci, const struct coop_st_attr *attr);
+/*
+ * Storage's file has that size; i_size follows if it is less. If a page of the end is cached,
+ * 'longer' keeps the size, and the attributes expire.
+ */
+void coop_size_grows_locked(struct coop_inode *ci, u64 size);
+/* write(2) brought bytes up to 'end'. */
+void coop_size_written_locked(struct coop_inode *ci, loff_t end);
 /* Takes the openers of that version from the reply to an open. */
 void coop_content_openers(struct coop_inode *ci, u64 version, const u32 *nodes, u32 n_nodes);
 /* Bytes without a proven version are about to enter the page cache. */
@@ -399,6 +414,14 @@ static inline int coop_content_fresh(struct inode *inode)
 {
 	return test_bit(COOP_I_STALE, &coop_i(inode)->flags) ? coop_content_settle(inode) : 0;
 }
+/* Call before i_size is shown to a caller: lets it follow storage, if a reply has told so. */
+static inline void coop_size_settle(struct inode *inode)
+{
+	struct coop_inode *ci = coop_i(inode);
+
+	if (READ_ONCE(ci->longer) && test_bit(COOP_I_STALE, &ci->flags))
+		coop_content_settle(inode);
+}
 /* Returns the round, which the end of the change needs. */
 u8 coop_change_begin(struct coop_inode *ci);
 /*
@@ -411,10 +434,11 @@ void coop_change_end(struct inode *inode, struct coop_change *change,
 void coop_changes_settled(struct list_head *settled);
 /*
  * The end of a change other than writeback: drops the pages of [from, to] before the version
- * changes (from > to: none). truncate: i_size becomes res->attr.size, and i_rwsem is held.
+ * changes (from > to: none). end: the file reaches at least to there now; i_rwsem is held if that
+ * is behind i_size. truncate: i_size becomes res->attr.size, and i_rwsem is held.
  */
 void coop_change_end_alone(struct inode *inode, u8 round, const struct coop_st_body *res,
-			   loff_t from, loff_t to, bool truncate);
+			   loff_t from, loff_t to, loff_t end, bool truncate);
 /*
  * The same for a caller that has held i_rwsem and invalidate_lock since before the change, and has
  * dropped the changed pages. i_size becomes that of the reply, if there is one.
@@ -564,10 +588,11 @@ ssize_t coop_direct_write(struct kiocb *iocb, struct iov_iter *from);
 /* A page of a mapping is about to be stored to. The caller has settled FOREIGN pages. */
 vm_fault_t coop_page_mkwrite(struct vm_fault *vmf);
 /*
- * The file is about to grow from 'end': zeroes bytes that stores through a mapping left past 'end'
- * in the last page. i_rwsem is held, no folio lock.
+ * The file is about to grow from 'end'; i_rwsem is held, no folio lock. If stores through a mapping
+ * have made the page of the end dirty up to its last byte, writes its bytes before 'end' now, and
+ * returns true: what is behind, zeros and lost stores, must not become bytes of the file.
  */
-void coop_clear_behind(struct address_space *mapping, loff_t end);
+bool coop_write_before(struct address_space *mapping, loff_t end);
 
 /* ---- mapping.c ---- */
 int coop_mmap(struct file *file, struct vm_area_struct *vma);

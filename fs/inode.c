@@ -7,7 +7,7 @@
  * the age of the last change (ATTR_MIN to ATTR_MAX), as in NFS. An open asks storage
  * anyway (file.c), and our own changes refresh or expire the attributes at once. While
  * pages are dirty we determine the end of the file, and storage can only move it
- * further out.
+ * further out, when the pages of the end have been dropped (fs.h).
  *
  * Serving a peer uses inodes without their locks. So the lookup for it must not wait
  * for an inode that is being freed (whose pages may wait for this very thread), and the
@@ -239,10 +239,13 @@ static void apply_locked(struct inode *inode, const struct coop_st_attr *attr, b
 	ci->btime = time_of(&attr->btime);
 	ci->traits = attr->traits;
 	ci->traits_known = attr->traits_known;
-	if (attr->size > i_size_read(inode) || (!dirty && cuts))
-		i_size_write(inode, attr->size);
-	else if (!dirty && attr->size < i_size_read(inode))
-		ci->attr_until = jiffies - 1;
+	coop_size_grows_locked(ci, attr->size);
+	if (!dirty && attr->size < i_size_read(inode)) {
+		if (cuts)
+			i_size_write(inode, attr->size);
+		else
+			ci->attr_until = jiffies - 1;
+	}
 }
 
 static void attr_learn(struct inode *inode, const struct coop_st_attr *attr, u64 asked)
@@ -401,6 +404,8 @@ int coop_getattr(struct mnt_idmap *idmap, const struct path *path, struct kstat 
 	}
 	if (err)
 		return err;
+	if ((flags & AT_STATX_SYNC_TYPE) != AT_STATX_DONT_SYNC)
+		coop_size_settle(inode);
 	coop_fillattr(idmap, mask, inode, stat);
 	stat_beyond_inode(inode, mask, stat);
 	return 0;
@@ -567,7 +572,7 @@ static int set_regular(struct inode *inode, struct coop_call *call, bool sizes, 
 		coop_change_end_dropped(inode, round, res);
 		filemap_invalidate_unlock(inode->i_mapping);
 	} else {
-		coop_change_end_alone(inode, round, res, 0, none, res && sizes);
+		coop_change_end_alone(inode, round, res, 0, none, 0, res && sizes);
 	}
 	if (res && sizes)
 		coop_unstable_add(inode, res->verifier, false);

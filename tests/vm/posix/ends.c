@@ -3,8 +3,8 @@
  * ends.c - bytes that another node writes into pages that are cached or mapped here, above all at
  * the end of the file.
  *
- * Some areas hold messages between this mount and its daemon back, as late.c describes; they need a
- * mount with the options strict and nolease. Tasks that may wait in a fault are processes: a
+ * Three areas hold messages between this mount and its daemon back, as late.c describes; they need
+ * a mount with the options strict and nolease. Tasks that may wait in a fault are processes: a
  * thread would keep the test itself from mapping memory.
  */
 #define _GNU_SOURCE
@@ -139,4 +139,85 @@ void cut_mapped_area(void)
 	NEED((elsewhere = open(other("f"), O_RDONLY)) >= 0);
 	CHECK(pread(elsewhere, got, sizeof(got), 0) == 1000 && got[10] == 's' && got[999] == 'o');
 	CHECK(!close(elsewhere) && !close(ready[0]) && !close(ready[1]));
+}
+
+/*
+ * Bytes are being appended when another task stores into the last page through a mapping, and a
+ * third one asks for the size. The page, which has zeros behind the old end, must not reach storage
+ * with the new size.
+ */
+void append_mapped_area(void)
+{
+	const int held_pages = times_done("held write 0"), held_ends = times_done("held write 5");
+	int fd = -1, append = -1;
+	struct stat st;
+	pid_t appender;
+	char *p;
+
+	NEED(getenv("BETWEEN") && put("f", "first"));
+	NEED((fd = open("f", O_RDWR)) >= 0 && (append = open("f", O_WRONLY | O_APPEND)) >= 0);
+	p = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	NEED(p != MAP_FAILED && p[0] == 'f');
+	NEED(between("hold write 0") && between("hold write 5"));
+	appender = fork();
+	if (!appender)
+		_exit(write(append, " more", 5) != 5);
+	CHECK(is_done("held write 5", held_ends + 1));
+	p[0] = 'F';
+	CHECK(!fstat(fd, &st) && (st.st_size == 5 || st.st_size == 10));
+	CHECK(!sync_file_range(fd, 0, PAGE, SYNC_FILE_RANGE_WRITE));
+	CHECK(is_done("held write 0", held_pages + 1));
+	CHECK(between("go") && ends_well(appender));
+	CHECK(!fstat(fd, &st) && st.st_size == 10 && !memcmp(p, "First more", 10));
+	CHECK(!munmap(p, PAGE) && !close(append) && !close(fd));
+	CHECK(holds(other("f"), "First more"));
+}
+
+/* No zero is among the bytes that read(2) returns. */
+static int reads_no_zeros(int fd, ssize_t least)
+{
+	static char got[4 * PAGE];
+	const ssize_t n = pread(fd, got, sizeof(got), 0);
+
+	if (n < least || memchr(got, 0, (size_t)n)) {
+		fprintf(stderr, "read %zd bytes, or zeros\n", n);
+		return 1;
+	}
+	return 0;
+}
+
+/*
+ * Another node appends while a read is under way, and a third task asks for the size. The read must
+ * not return, from the cached last page, zeros between the old end and the new one.
+ */
+void read_grown_area(void)
+{
+	const int held_reads = times_done("held read 0");
+	const ssize_t old = 2 * PAGE + 100;
+	char text[2 * PAGE + 101], got[200];
+	pid_t reader, asker;
+	struct stat st;
+	int fd;
+
+	NEED(getenv("BETWEEN"));
+	memset(text, 'o', (size_t)old);
+	text[old] = 0;
+	NEED(put(other("f"), text));
+	/* A writer's open brings no bytes with it. */
+	NEED((fd = open("f", O_RDWR)) >= 0 && !posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM));
+	NEED(pread(fd, got, sizeof(got), 2 * PAGE) == 100);
+	NEED(between("hold read 0"));
+	reader = fork();
+	if (!reader)
+		_exit(reads_no_zeros(fd, old));
+	CHECK(is_done("held read 0", held_reads + 1));
+	CHECK(write_there("more", old));
+	asker = fork();
+	if (!asker)
+		_exit(fstat(fd, &st) || (st.st_size != old && st.st_size != old + 4));
+	CHECK(comes_to(asker, "coop_content_settle", NULL, 0));
+	CHECK(between("go") && ends_well(asker) && ends_well(reader));
+	CHECK(!fstat(fd, &st) && st.st_size == old + 4);
+	CHECK(pread(fd, got, sizeof(got), 2 * PAGE) == 104 && !memcmp(got + 99, "omore", 5));
+	CHECK(!close(fd));
 }

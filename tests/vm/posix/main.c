@@ -19,8 +19,8 @@
  * BELOW names the directory of the areas; quota sets a limit on its device QUOTA_DEVICE; in_flight
  * stops the storage daemon, process DAEMON, for a moment, and reads the mount's file "info" at
  * INFO. crash.c describes those of written_again, handed_over, lost_for_all, closed and
- * locks_kept, late.c those of streamed, unlock_unknown, behind_end
- * and cut_mapped.
+ * locks_kept, late.c those of streamed, unlock_unknown, behind_end, and of cut_mapped,
+ * append_mapped and read_grown.
  *
  * Status: 0 success, 1 a check failed, 2 usage or nothing could be checked.
  */
@@ -99,6 +99,8 @@ static const struct {
 	{"dropped_mapped", dropped_mapped_area},
 	{"mapped_elsewhere", mapped_elsewhere_area},
 	{"cut_mapped", cut_mapped_area},
+	{"append_mapped", append_mapped_area},
+	{"read_grown", read_grown_area},
 	{"close_to_open", close_to_open_area},
 	{"unlinked", unlinked_area},
 	{"removed_elsewhere", removed_elsewhere_area},
