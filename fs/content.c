@@ -302,14 +302,17 @@ void coop_change_end(struct inode *inode, struct coop_change *change,
 	spin_unlock(&ci->lock);
 }
 
-/* Returns the version before the change, if it is ours and no other change is under way; else 0.
- * Sets the inode's version to 0 until the change ends. */
+/*
+ * Returns the version before the change, if it is ours and no other change is under way; else 0.
+ * Sets the inode's version to 0 until the change ends. Another change of ours may be what this one
+ * follows, but no later reply would tell that from another client's: the pages become FOREIGN.
+ */
 static u64 alone_locked(struct coop_inode *ci, const struct coop_st_body *res)
 {
 	const u64 version = ci->version;
 	const bool follows = res && version && res->before == version && ci->changes == 1;
 
-	if (res && ci->changes == 1)
+	if (res)
 		led_from_locked(ci, res->before);
 	unproved_locked(ci);
 	return follows ? version : 0;

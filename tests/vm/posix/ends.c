@@ -12,8 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <linux/aio_abi.h>
 
 #include "posix.h"
 
@@ -220,4 +223,41 @@ void read_grown_area(void)
 	CHECK(!fstat(fd, &st) && st.st_size == old + 4);
 	CHECK(pread(fd, got, sizeof(got), 2 * PAGE) == 104 && !memcmp(got + 99, "omore", 5));
 	CHECK(!close(fd));
+}
+
+/*
+ * Another node writes between two direct writes of this node that are under way together. An open
+ * file reads its bytes afterwards.
+ */
+void direct_foreign_area(void)
+{
+	const int stopped = times_done("stopped write 0");
+	struct iocb cb = {.aio_lio_opcode = IOCB_CMD_PWRITE, .aio_nbytes = PAGE}, *list = &cb;
+	aio_context_t context = 0;
+	struct io_event event;
+	char *page = NULL, got[8], text[3 * PAGE + 1];
+	int fd = -1, direct = -1;
+
+	NEED(getenv("BETWEEN") && !posix_memalign((void **)&page, PAGE, PAGE));
+	memset(text, 'o', sizeof(text) - 1);
+	text[sizeof(text) - 1] = 0;
+	memset(page, 'd', PAGE);
+	NEED(put(other("f"), text));
+	let_clock_tick();
+	NEED((fd = open("f", O_RDWR)) >= 0 && (direct = open("f", O_RDWR | O_DIRECT)) >= 0);
+	NEED(pread(fd, got, 7, 2 * PAGE) == 7 && got[0] == 'o');
+	NEED(!syscall(SYS_io_setup, 1, &context) && between("stop write 0"));
+	cb.aio_fildes = (unsigned int)direct;
+	cb.aio_buf = (unsigned long)page;
+	CHECK(syscall(SYS_io_submit, context, 1, &list) == 1);
+	CHECK(is_done("stopped write 0", stopped + 1));
+	CHECK(write_there("foreign", 2 * PAGE));
+	let_clock_tick();
+	CHECK(pwrite(direct, page, PAGE, PAGE) == PAGE);
+	let_clock_tick();
+	CHECK(between("go"));
+	CHECK(syscall(SYS_io_getevents, context, 1, 1, &event, NULL) == 1 && event.res == PAGE);
+	CHECK(pread(fd, got, 7, 2 * PAGE) == 7 && !memcmp(got, "foreign", 7));
+	CHECK(!syscall(SYS_io_destroy, context) && !close(direct) && !close(fd));
+	free(page);
 }
