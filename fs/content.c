@@ -72,7 +72,7 @@ void coop_content_learn_locked(struct coop_inode *ci, const struct coop_st_attr 
 	/* Storage may have answered in the middle of our own changes: wait for their replies. */
 	if (ci->changes)
 		return;
-	if (!ci->version && others_changed(ci, attr))
+	if (ci->longer || (!ci->version && others_changed(ci, attr)))
 		set_bit(COOP_I_STALE, &ci->flags);
 	ci->seen = attr->version;
 	ci->seen_size = attr->size;
@@ -85,6 +85,38 @@ void coop_content_learn_locked(struct coop_inode *ci, const struct coop_st_attr 
 	ci->size = attr->size;
 	if (!ci->vfs.i_mapping->nrpages && ci->vfs.i_state & I_NEW)
 		ci->version = attr->version; /* no other task has this inode yet */
+}
+
+void coop_size_grows_locked(struct coop_inode *ci, u64 size)
+{
+	struct inode *inode = &ci->vfs;
+
+	lockdep_assert_held(&ci->lock);
+	ci->longer = 0;
+	if (size <= i_size_read(inode))
+		return;
+	if (!filemap_range_has_page(inode->i_mapping, i_size_read(inode), LLONG_MAX)) {
+		smp_wmb(); /* after the pages were dropped; pairs with coop_size_readable() */
+		i_size_write(inode, size);
+		return;
+	}
+	WRITE_ONCE(ci->longer, size);
+	coop_attr_expire(inode);
+}
+
+void coop_size_written_locked(struct coop_inode *ci, loff_t end)
+{
+	const loff_t size = i_size_read(&ci->vfs);
+
+	lockdep_assert_held(&ci->lock);
+	if (end <= size)
+		return;
+	if (ci->longer > size) {
+		unproved_locked(ci);
+		set_bit(COOP_I_STALE, &ci->flags);
+	}
+	ci->longer = 0;
+	i_size_write(&ci->vfs, end);
 }
 
 void coop_content_openers(struct coop_inode *ci, u64 version, const u32 *nodes, u32 n_nodes)
@@ -102,7 +134,9 @@ static bool settled(struct coop_inode *ci)
 	bool yes;
 
 	spin_lock(&ci->lock);
-	yes = ci->version && ci->version == ci->seen;
+	/* While a change of ours is under way, it may be the reason why the file is longer. */
+	yes = ci->version && ci->version == ci->seen &&
+	      (ci->changes || ci->longer <= i_size_read(&ci->vfs));
 	if (yes) /* it may have been set during the last settling, which has handled it */
 		clear_bit(COOP_I_STALE, &ci->flags);
 	spin_unlock(&ci->lock);
@@ -140,6 +174,9 @@ int coop_content_settle(struct inode *inode)
 		ci->version = ci->seen;
 		ci->size = ci->seen_size;
 	}
+	coop_size_grows_locked(ci, ci->longer);
+	if (ci->longer && !ci->changes) /* another task brought a page of the end back */
+		set_bit(COOP_I_STALE, &ci->flags);
 	spin_unlock(&ci->lock);
 	filemap_invalidate_unlock(mapping);
 	return 0;
@@ -265,14 +302,17 @@ void coop_change_end(struct inode *inode, struct coop_change *change,
 	spin_unlock(&ci->lock);
 }
 
-/* Returns the version before the change, if it is ours and no other change is under way; else 0.
- * Sets the inode's version to 0 until the change ends. */
+/*
+ * Returns the version before the change, if it is ours and no other change is under way; else 0.
+ * Sets the inode's version to 0 until the change ends. Another change of ours may be what this one
+ * follows, but no later reply would tell that from another client's: the pages become FOREIGN.
+ */
 static u64 alone_locked(struct coop_inode *ci, const struct coop_st_body *res)
 {
 	const u64 version = ci->version;
 	const bool follows = res && version && res->before == version && ci->changes == 1;
 
-	if (res && ci->changes == 1)
+	if (res)
 		led_from_locked(ci, res->before);
 	unproved_locked(ci);
 	return follows ? version : 0;
@@ -298,24 +338,30 @@ static u64 end_alone_begin(struct coop_inode *ci, const struct coop_st_body *res
 }
 
 static void end_alone_held(struct inode *inode, const struct coop_st_body *res, loff_t from,
-			   loff_t to, bool truncate, u8 round, u64 version, u64 mixed)
+			   loff_t to, loff_t end, bool truncate, u8 round, u64 version, u64 mixed)
 {
+	const loff_t old = i_size_read(inode), new = truncate ? res->attr.size : end;
 	struct coop_inode *ci = coop_i(inode);
 	LIST_HEAD(settled);
 	int err = 0;
 
 	lockdep_assert_held_write(&inode->i_mapping->invalidate_lock);
 	if (truncate) {
-		const loff_t old = i_size_read(inode);
-
-		if (res->attr.size > old)
-			coop_clear_behind(inode->i_mapping, old);
-		truncate_setsize(inode, res->attr.size);
+		/* That page stays, and would be newer than the reply's version. */
+		if (new > old && coop_write_before(inode->i_mapping, old))
+			err = -EBUSY;
+		truncate_setsize(inode, new);
 	} else if (from <= to) {
+		if (new > old)
+			from = min(from, old);
 		err = invalidate_inode_pages2_range(inode->i_mapping, from >> PAGE_SHIFT,
 						    to >> PAGE_SHIFT);
 	}
 	spin_lock(&ci->lock);
+	if (truncate)
+		ci->longer = 0;
+	else if (new > i_size_read(inode))
+		coop_size_grows_locked(ci, new);
 	if (version && !err && ci->mixed == mixed && ci->changes == 1) {
 		coop_content_changes(ci);
 		ci->version = res->attr.version;
@@ -327,7 +373,7 @@ static void end_alone_held(struct inode *inode, const struct coop_st_body *res, 
 }
 
 void coop_change_end_alone(struct inode *inode, u8 round, const struct coop_st_body *res,
-			   loff_t from, loff_t to, bool truncate)
+			   loff_t from, loff_t to, loff_t end, bool truncate)
 {
 	struct coop_inode *ci = coop_i(inode);
 	const bool local = truncate || from <= to;
@@ -344,7 +390,7 @@ void coop_change_end_alone(struct inode *inode, u8 round, const struct coop_st_b
 	}
 	version = end_alone_begin(ci, res, &mixed);
 	filemap_invalidate_lock(inode->i_mapping);
-	end_alone_held(inode, res, from, to, truncate, round, version, mixed);
+	end_alone_held(inode, res, from, to, end, truncate, round, version, mixed);
 	filemap_invalidate_unlock(inode->i_mapping);
 }
 
@@ -355,5 +401,5 @@ void coop_change_end_dropped(struct inode *inode, u8 round, const struct coop_st
 
 	lockdep_assert_held_write(&inode->i_mapping->invalidate_lock);
 	version = end_alone_begin(coop_i(inode), res, &mixed);
-	end_alone_held(inode, res, 0, none, res, round, version, mixed);
+	end_alone_held(inode, res, 0, none, 0, res, round, version, mixed);
 }

@@ -290,7 +290,6 @@ static struct coop_st_body *led_to(struct coop_direct *op)
 static ssize_t direct_end_write(struct coop_direct *op, loff_t *at)
 {
 	struct inode *inode = op->inode;
-	struct coop_inode *ci = coop_i(inode);
 	struct coop_st_body *res = NULL;
 	struct coop_span *s, *next;
 	ssize_t done = 0;
@@ -310,16 +309,12 @@ static ssize_t direct_end_write(struct coop_direct *op, loff_t *at)
 		res = led_to(op);
 	if (res && op->file->flags & COOP_ST_O_APPEND)
 		*at = res->attr.size - op->taken;
-	coop_change_end_alone(inode, op->round, res, *at, *at + op->taken - 1, false);
+	coop_change_end_alone(inode, op->round, res, *at, *at + op->taken - 1,
+			      done ? *at + done : 0, false);
 	if (res)
 		coop_attr_ours(inode, &res->attr);
 	else
 		coop_attr_expire(inode);
-	/* The write that ended last may carry the older reply, so the end must not move back. */
-	spin_lock(&ci->lock);
-	if (done > 0 && *at + done > i_size_read(inode))
-		i_size_write(inode, *at + done);
-	spin_unlock(&ci->lock);
 	list_for_each_entry_safe(s, next, &op->spans, link)
 		span_free(s, false);
 	return done ? done : err;

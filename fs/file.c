@@ -550,36 +550,45 @@ static int coop_fsync(struct file *file, loff_t start, loff_t end, int datasync)
 	return err ?: told;
 }
 
-/* An open file that lost a lock must not touch bytes that another node may have locked since. */
-static int not_lost(const struct file *file)
-{
-	const struct coop_file *f = file->private_data;
-
-	return READ_ONCE(f->lost) ? -EIO : 0;
-}
-
 /* Call before reading cached pages: makes sure that they are storage's content as known here. */
 static int read_begin(const struct file *file)
 {
 	struct inode *inode = file_inode(file);
-	const int err = not_lost(file) ?: coop_revalidate(inode, false);
+	const int err = coop_file_not_lost(file) ?: coop_revalidate(inode, false);
 
 	return err ?: coop_content_fresh(inode);
+}
+
+/*
+ * The bytes of a read that the pages known now are good for. While it looks at them, i_size may
+ * grow, and zeros behind the old end must not count as bytes of the longer file.
+ */
+static size_t coop_size_readable(struct inode *inode, loff_t pos, size_t wanted)
+{
+	const loff_t size = i_size_read(inode);
+
+	smp_rmb(); /* before the look at the pages; pairs with coop_size_grows_locked() */
+	return pos < size ? min_t(loff_t, wanted, size - pos) : 0;
 }
 
 static ssize_t coop_read_iter(struct kiocb *iocb, struct iov_iter *to)
 {
 	struct inode *inode = file_inode(iocb->ki_filp);
 	const u64 begun = coop_now_us();
+	size_t beyond;
 	ssize_t n;
 	int err;
 
 	if (iocb->ki_flags & IOCB_DIRECT)
-		return not_lost(iocb->ki_filp) ?: coop_direct_read(iocb, to);
+		return coop_file_not_lost(iocb->ki_filp) ?: coop_direct_read(iocb, to);
 	err = read_begin(iocb->ki_filp);
 	if (err)
 		return err;
+	beyond = iov_iter_count(to);
+	iov_iter_truncate(to, coop_size_readable(inode, iocb->ki_pos, beyond));
+	beyond -= iov_iter_count(to);
 	n = generic_file_read_iter(iocb, to);
+	iov_iter_reexpand(to, iov_iter_count(to) + beyond);
 	if (n > 0)
 		coop_account_read(inode, n, coop_now_us() - begun);
 	return n;
@@ -596,14 +605,14 @@ static ssize_t coop_splice_read(struct file *file, loff_t *pos, struct pipe_inod
 	err = read_begin(file);
 	if (err)
 		return err;
+	len = coop_size_readable(inode, *pos, len);
 	n = filemap_splice_read(file, pos, pipe, len, flags);
 	if (n > 0)
 		coop_account_read(inode, n, coop_now_us() - begun);
 	return n;
 }
 
-/* For a file opened with O_APPEND: opens it without, because dirty pages are written in place. */
-static int open_plain(struct coop_file *f)
+int coop_file_plain(struct coop_file *f)
 {
 	struct coop_file *plain;
 
@@ -620,48 +629,16 @@ static ssize_t coop_write_iter(struct kiocb *iocb, struct iov_iter *from)
 {
 	struct file *file = iocb->ki_filp;
 	struct coop_file *f = file->private_data;
-	int err = not_lost(file);
+	int err = coop_file_not_lost(file);
 
 	if (err)
 		return err;
 	if (iocb->ki_flags & (IOCB_DIRECT | IOCB_APPEND) || !(f->flags & COOP_ST_O_READ))
 		return coop_direct_write(iocb, from);
-	err = open_plain(f);
+	err = coop_file_plain(f);
 	if (!err)
 		err = coop_content_fresh(file_inode(file));
 	return err ? err : generic_file_write_iter(iocb, from);
-}
-
-static vm_fault_t coop_fault(struct vm_fault *vmf)
-{
-	struct inode *inode = file_inode(vmf->vma->vm_file);
-	vm_fault_t result;
-
-	if (not_lost(vmf->vma->vm_file) || coop_content_fresh(inode))
-		return VM_FAULT_SIGBUS;
-	result = filemap_fault(vmf);
-	if (result & VM_FAULT_LOCKED)
-		coop_account_read(inode, PAGE_SIZE, 0);
-	return result;
-}
-
-static const struct vm_operations_struct coop_vm_ops = {
-	.fault = coop_fault,
-	.map_pages = filemap_map_pages,
-	.page_mkwrite = coop_page_mkwrite,
-};
-
-static int coop_mmap(struct file *file, struct vm_area_struct *vma)
-{
-	struct coop_file *f = file->private_data;
-	int err = not_lost(file) ?: coop_content_fresh(file_inode(file));
-
-	if (!err && vma->vm_flags & VM_SHARED && file->f_mode & FMODE_WRITE)
-		err = open_plain(f);
-	if (err)
-		return err;
-	vma->vm_ops = &coop_vm_ops;
-	return 0;
 }
 
 static loff_t coop_llseek(struct file *file, loff_t offset, int whence)
@@ -673,6 +650,7 @@ static loff_t coop_llseek(struct file *file, loff_t offset, int whence)
 
 		if (err)
 			return err;
+		coop_size_settle(file_inode(file));
 	}
 	return generic_file_llseek(file, offset, whence);
 }

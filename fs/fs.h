@@ -26,6 +26,7 @@
 #include <linux/siphash.h>
 
 #include "fs/bundle.h"
+#include "fs/commit.h"
 #include "fs/compat.h"
 #include "fs/lease.h"
 #include "fs/storage/storage.h"
@@ -143,6 +144,13 @@ struct coop_mount {
  *
  * An open settles pages that are not PROVED; reads, writes, faults and mmap settle FOREIGN only.
  *
+ * Every cached page is good up to i_size, dirty or not: it has no zeros there that storage does not
+ * have. So i_size does not grow over a cached page of the end or behind it because of a reply: the
+ * size waits in 'longer' until settling has dropped these pages, which are FOREIGN then unless a
+ * change of our own may be the reason. Direct writes drop them before i_size grows. write(2) makes
+ * all pages FOREIGN if i_size passes 'longer', because others have written there.
+ *
+ *   longer            storage's size, if it is more than i_size, which could not follow; else 0
  *   seen, seen_size   the file's version and size in storage's last reply; 0: unknown
  *   believed          replies to requests from before this ticket are older than what is known
  *   mixed             moves with every event that makes a settling's result void
@@ -161,6 +169,7 @@ struct coop_inode {
 	u64 version;              /* data version of the pages; 0: none that storage proved */
 	u64 size;                 /* bytes of the file at that version */
 	u64 seen, seen_size;      /* of storage's last reply; not of our pages if version is 0 */
+	u64 longer;               /* see above */
 	u64 believed;             /* ticket of the reply that the attributes are from */
 	u64 mixed;                /* counts events that set version to 0 or add pages without one */
 	u32 changes;              /* our own changes of content under way */
@@ -384,6 +393,13 @@ struct coop_change {
 	u8 round;    /* of coop_change_begin() */
 };
 void coop_content_learn_locked(struct coop_inode *ci, const struct coop_st_attr *attr);
+/*
+ * Storage's file has that size; i_size follows if it is less. If a page of the end is cached,
+ * 'longer' keeps the size, and the attributes expire.
+ */
+void coop_size_grows_locked(struct coop_inode *ci, u64 size);
+/* write(2) brought bytes up to 'end'. */
+void coop_size_written_locked(struct coop_inode *ci, loff_t end);
 /* Takes the openers of that version from the reply to an open. */
 void coop_content_openers(struct coop_inode *ci, u64 version, const u32 *nodes, u32 n_nodes);
 /* Bytes without a proven version are about to enter the page cache. */
@@ -399,6 +415,14 @@ static inline int coop_content_fresh(struct inode *inode)
 {
 	return test_bit(COOP_I_STALE, &coop_i(inode)->flags) ? coop_content_settle(inode) : 0;
 }
+/* Call before i_size is shown to a caller: lets it follow storage, if a reply has told so. */
+static inline void coop_size_settle(struct inode *inode)
+{
+	struct coop_inode *ci = coop_i(inode);
+
+	if (READ_ONCE(ci->longer) && test_bit(COOP_I_STALE, &ci->flags))
+		coop_content_settle(inode);
+}
 /* Returns the round, which the end of the change needs. */
 u8 coop_change_begin(struct coop_inode *ci);
 /*
@@ -411,46 +435,18 @@ void coop_change_end(struct inode *inode, struct coop_change *change,
 void coop_changes_settled(struct list_head *settled);
 /*
  * The end of a change other than writeback: drops the pages of [from, to] before the version
- * changes (from > to: none). truncate: i_size becomes res->attr.size, and i_rwsem is held.
+ * changes (from > to: none). end: the file reaches at least to there now; i_rwsem is held if that
+ * is behind i_size. truncate: i_size becomes res->attr.size, and i_rwsem is held.
  */
 void coop_change_end_alone(struct inode *inode, u8 round, const struct coop_st_body *res,
-			   loff_t from, loff_t to, bool truncate);
+			   loff_t from, loff_t to, loff_t end, bool truncate);
 /*
  * The same for a caller that has held i_rwsem and invalidate_lock since before the change, and has
  * dropped the changed pages. i_size becomes that of the reply, if there is one.
  */
 void coop_change_end_dropped(struct inode *inode, u8 round, const struct coop_st_body *res);
 
-/* ---- unstable.c: changes that may be lost before a COMMIT; losses go to the mapping ---- */
-/*
- * Records a change that this client cannot repeat. wrote: a close commits it.
- */
-void coop_unstable_add(struct inode *inode, u64 verifier, bool wrote);
-/* The same for a change of attributes only; the file may not be open. */
-void coop_unstable_attributes(struct inode *inode, u64 verifier);
-/* A WRITE of these folios was answered: keeps them. They are still under writeback. */
-void coop_unstable_keep(struct inode *inode, u64 verifier, const struct bio_vec *bvec, u32 n,
-			loff_t pos, u32 bytes);
-/*
- * Would a stable WRITE that is sent now make a COMMIT needless? True if no earlier change needs a
- * COMMIT at close. number: of the last change that it would cover.
- */
-bool coop_unstable_coverable(struct inode *inode, u64 *number);
-/*
- * That WRITE was answered as stable. True: all changes up to 'number' are stable. False: some may
- * be lost, so keep the WRITE's folios for a COMMIT.
- */
-bool coop_unstable_covered(struct inode *inode, u64 verifier, u64 number);
-/* The file was truncated to that size. */
-void coop_unstable_cut(struct inode *inode, loff_t size);
-/* Drops all records if the file is not open any more. */
-void coop_unstable_forget(struct inode *inode);
-/* 0: all changes answered before are on stable storage, or their loss is in the mapping's error. */
-int coop_commit(struct inode *inode);
-/* Queues a COMMIT without waiting. */
-void coop_commit_start(struct inode *inode);
-/* Call before a lock is given back: bytes written before are never written again from here. */
-void coop_unstable_hand_over(struct inode *inode);
+/* ---- commit.h, for an inode that may have nothing to commit ---- */
 /* Commits before a close, which need not commit a truncation. */
 static inline int coop_commit_wrote(struct inode *inode)
 {
@@ -521,6 +517,18 @@ struct coop_file *coop_file_find(struct inode *inode, u32 flags);
 struct coop_file *coop_file_find_reader(struct inode *inode);
 /* The same file, opened with or without O_APPEND; a reference or ERR_PTR. May ask storage. */
 struct coop_file *coop_file_as(struct coop_file *f, bool append);
+/*
+ * Dirty pages are written in place. A file that was opened with O_APPEND is opened without it as
+ * well, and keeps that open file. 0 or -errno.
+ */
+int coop_file_plain(struct coop_file *f);
+/* An open file that lost a lock must not touch bytes that another node may have locked since. */
+static inline int coop_file_not_lost(const struct file *file)
+{
+	const struct coop_file *f = file->private_data;
+
+	return READ_ONCE(f->lost) ? -EIO : 0;
+}
 /* An open file that is not attached to an inode yet, for OPEN, CREATE and TMPFILE. */
 struct coop_file *coop_file_alloc(struct coop_mount *mount, u32 flags, const struct cred *who);
 void coop_file_free(struct coop_file *f);
@@ -549,12 +557,17 @@ void coop_write_pool_destroy(struct coop_mount *m);
 /* Reads and writes that bypass the page cache. */
 ssize_t coop_direct_read(struct kiocb *iocb, struct iov_iter *to);
 ssize_t coop_direct_write(struct kiocb *iocb, struct iov_iter *from);
+/* A page of a mapping is about to be stored to. The caller has settled FOREIGN pages. */
 vm_fault_t coop_page_mkwrite(struct vm_fault *vmf);
 /*
- * The file is about to grow from 'end': zeroes bytes that stores through a mapping left past 'end'
- * in the last page. i_rwsem is held, no folio lock.
+ * The file is about to grow from 'end'; i_rwsem is held, no folio lock. If stores through a mapping
+ * have made the page of the end dirty up to its last byte, writes its bytes before 'end' now, and
+ * returns true: what is behind, zeros and lost stores, must not become bytes of the file.
  */
-void coop_clear_behind(struct address_space *mapping, loff_t end);
+bool coop_write_before(struct address_space *mapping, loff_t end);
+
+/* ---- mapping.c ---- */
+int coop_mmap(struct file *file, struct vm_area_struct *vma);
 
 /* ---- range.c ---- */
 long coop_fallocate(struct file *file, int mode, loff_t offset, loff_t length);
@@ -562,6 +575,13 @@ ssize_t coop_copy_file_range(struct file *in, loff_t pos_in, struct file *out, l
 			     size_t length, unsigned int flags);
 loff_t coop_remap_file_range(struct file *in, loff_t pos_in, struct file *out, loff_t pos_out,
 			     loff_t length, unsigned int flags);
+/*
+ * Before storage changes [from, to]: drops the pages of this range; from > to: none. Writes all
+ * dirty pages, which may move the end. Commits kept bytes first: if storage restarted without them,
+ * they would be written again over the change. invalidate_lock is held until the change is over.
+ * 0 or -errno.
+ */
+int coop_range_drop(struct inode *inode, loff_t from, loff_t to);
 /* SEEK_DATA, SEEK_HOLE. */
 loff_t coop_seek_range(struct file *file, loff_t offset, int whence);
 

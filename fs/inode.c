@@ -7,7 +7,7 @@
  * the age of the last change (ATTR_MIN to ATTR_MAX), as in NFS. An open asks storage
  * anyway (file.c), and our own changes refresh or expire the attributes at once. While
  * pages are dirty we determine the end of the file, and storage can only move it
- * further out.
+ * further out, when the pages of the end have been dropped (fs.h).
  *
  * Serving a peer uses inodes without their locks. So the lookup for it must not wait
  * for an inode that is being freed (whose pages may wait for this very thread), and the
@@ -239,10 +239,13 @@ static void apply_locked(struct inode *inode, const struct coop_st_attr *attr, b
 	ci->btime = time_of(&attr->btime);
 	ci->traits = attr->traits;
 	ci->traits_known = attr->traits_known;
-	if (attr->size > i_size_read(inode) || (!dirty && cuts))
-		i_size_write(inode, attr->size);
-	else if (!dirty && attr->size < i_size_read(inode))
-		ci->attr_until = jiffies - 1;
+	coop_size_grows_locked(ci, attr->size);
+	if (!dirty && attr->size < i_size_read(inode)) {
+		if (cuts)
+			i_size_write(inode, attr->size);
+		else
+			ci->attr_until = jiffies - 1;
+	}
 }
 
 static void attr_learn(struct inode *inode, const struct coop_st_attr *attr, u64 asked)
@@ -401,6 +404,8 @@ int coop_getattr(struct mnt_idmap *idmap, const struct path *path, struct kstat 
 	}
 	if (err)
 		return err;
+	if ((flags & AT_STATX_SYNC_TYPE) != AT_STATX_DONT_SYNC)
+		coop_size_settle(inode);
 	coop_fillattr(idmap, mask, inode, stat);
 	stat_beyond_inode(inode, mask, stat);
 	return 0;
@@ -537,15 +542,53 @@ static int set_cred(struct coop_call *call, struct inode *inode, struct mnt_idma
 	return 0;
 }
 
+/*
+ * The file becomes shorter, which changes the bytes behind its new end (see range.c). A page of
+ * that end or behind it must not be stored to until i_size is the new one: its WRITE could follow
+ * the SETATTR and make storage's file longer again, with old bytes. Takes invalidate_lock.
+ */
+static int cut_begin(struct inode *inode, loff_t size)
+{
+	int err;
+
+	filemap_invalidate_lock(inode->i_mapping);
+	err = coop_range_drop(inode, size, LLONG_MAX);
+	if (err)
+		filemap_invalidate_unlock(inode->i_mapping);
+	return err;
+}
+
+/* Sends a SETATTR of a regular file. cuts: after cut_begin(), whose lock it releases. */
+static int set_regular(struct inode *inode, struct coop_call *call, bool sizes, bool cuts)
+{
+	const u8 round = coop_change_begin(coop_i(inode));
+	const int err = coop_call_run(call);
+	const struct coop_st_body *res = err ? NULL : &call->res;
+	const loff_t none = -1;
+
+	if (res && sizes)
+		coop_unstable_cut(inode, res->attr.size);
+	if (cuts) {
+		coop_change_end_dropped(inode, round, res);
+		filemap_invalidate_unlock(inode->i_mapping);
+	} else {
+		coop_change_end_alone(inode, round, res, 0, none, 0, res && sizes);
+	}
+	if (res && sizes)
+		coop_unstable_add(inode, res->verifier, false);
+	else if (res)
+		coop_unstable_attributes(inode, res->verifier);
+	return err;
+}
+
 static int send_setattr(struct inode *inode, struct mnt_idmap *idmap, const struct iattr *attr)
 {
 	struct coop_mount *m = coop_sb(inode->i_sb);
 	struct coop_inode *ci = coop_i(inode);
-	const bool regular = S_ISREG(inode->i_mode);
-	const bool cut = attr->ia_valid & ATTR_SIZE;
 	struct coop_call *call = coop_call_alloc(m->storage, COOP_ST_SETATTR);
+	const bool sizes = attr->ia_valid & ATTR_SIZE;
+	const bool cuts = sizes && attr->ia_size < i_size_read(inode);
 	struct coop_file *file;
-	u8 round = 0;
 	int err;
 
 	if (!call)
@@ -561,21 +604,15 @@ static int send_setattr(struct inode *inode, struct mnt_idmap *idmap, const stru
 	fill_set(&call->arg.set, inode, idmap, attr);
 	if (file)
 		call->arg.open_id = file->open_id;
-	if (regular)
-		round = coop_change_begin(ci);
-	err = coop_call_run(call);
-	coop_lease_change_end(inode, false, err);
-	if (regular) {
-		const loff_t none = -1;
-
-		if (!err && cut)
-			coop_unstable_cut(inode, call->res.attr.size);
-		coop_change_end_alone(inode, round, err ? NULL : &call->res, 0, none, cut && !err);
-		if (!err && cut)
-			coop_unstable_add(inode, call->res.verifier, false);
-		else if (!err)
-			coop_unstable_attributes(inode, call->res.verifier);
+	if (cuts) {
+		err = cut_begin(inode, attr->ia_size);
+		if (err) {
+			coop_lease_change_end(inode, false, 0); /* nothing was sent */
+			goto out;
+		}
 	}
+	err = S_ISREG(inode->i_mode) ? set_regular(inode, call, sizes, cuts) : coop_call_run(call);
+	coop_lease_change_end(inode, false, err);
 	if (!err && !coop_attr_ours(inode, &call->res.attr))
 		coop_attr_expire(inode);
 out:

@@ -202,7 +202,8 @@ void coop_lease_learn(struct inode *inode, const struct coop_st_attr *attr, u64 
 			coop_listing_drop_locked(ci); /* it belongs to an earlier lease */
 			WRITE_ONCE(ci->leased_since, coop_ticket(inode->i_sb));
 		}
-		WRITE_ONCE(ci->lease_attr, true);
+		/* Not with an i_size that could not follow storage's size. */
+		WRITE_ONCE(ci->lease_attr, ci->longer <= i_size_read(inode));
 		WRITE_ONCE(ci->lease_used, true);
 	}
 	/* With leases there is no time limit besides: an untrusted attribute is asked for again. */

@@ -24,12 +24,7 @@
 
 /* ---- changes ---------------------------------------------------------------------------- */
 
-/*
- * Drops the pages of [from, to]; from > to: none. Writes all dirty pages, which may move the end.
- * Commits kept bytes first: if storage restarted without them, they would be written again over the
- * change.
- */
-static int range_drop(struct inode *inode, loff_t from, loff_t to)
+int coop_range_drop(struct inode *inode, loff_t from, loff_t to)
 {
 	struct address_space *mapping = inode->i_mapping;
 	int tries, err;
@@ -56,7 +51,7 @@ static int range_change(struct inode *inode, struct coop_call *call, loff_t from
 
 	inode_dio_wait(inode); /* asynchronous direct writes */
 	filemap_invalidate_lock(inode->i_mapping);
-	err = range_drop(inode, from, to);
+	err = coop_range_drop(inode, from, to);
 	if (err) {
 		filemap_invalidate_unlock(inode->i_mapping);
 		return err;

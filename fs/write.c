@@ -123,21 +123,26 @@ static void range_dirty(struct folio *folio, size_t from, size_t to)
 
 static void folio_write_locked(struct folio *folio);
 
-void coop_clear_behind(struct address_space *mapping, loff_t end)
+bool coop_write_before(struct address_space *mapping, loff_t end)
 {
-	const size_t from = end & ~PAGE_MASK;
-	struct folio *folio = from ? coop_filemap_peek(mapping, end >> PAGE_SHIFT) : NULL;
+	const size_t at = end & ~PAGE_MASK;
+	struct folio *folio = at ? coop_filemap_peek(mapping, end >> PAGE_SHIFT) : NULL;
+	bool writes = false;
+	size_t from, to;
 
 	if (!folio)
-		return;
+		return false;
 	folio_lock(folio);
-	/* A clean folio has zeros there: no store reaches it before page_mkwrite. */
 	if (folio->mapping == mapping && folio_test_dirty(folio)) {
 		folio_wait_writeback(folio);
-		folio_zero_segment(folio, from, folio_size(folio));
+		range_get(folio, &from, &to);
+		writes = to > at;
+		if (writes)
+			folio_write_locked(folio);
 	}
 	folio_unlock(folio);
 	folio_put(folio);
+	return writes;
 }
 
 static int make_uptodate(struct coop_file *f, struct folio *folio)
@@ -161,7 +166,7 @@ static int coop_write_begin(struct file *file, struct address_space *mapping, lo
 	int err;
 
 	if (pos > i_size_read(inode))
-		coop_clear_behind(mapping, i_size_read(inode));
+		coop_write_before(mapping, i_size_read(inode));
 	for (;;) {
 		folio = coop_filemap_grab(mapping, pos >> PAGE_SHIFT);
 		if (IS_ERR(folio))
@@ -220,8 +225,7 @@ static int coop_write_end(struct file *file, struct address_space *mapping, loff
 			folio_write_locked(folio);
 		range_dirty(folio, from, from + copied);
 		spin_lock(&ci->lock);
-		if (pos + copied > i_size_read(inode))
-			i_size_write(inode, pos + copied);
+		coop_size_written_locked(ci, pos + copied);
 		stamp_locked(inode);
 		spin_unlock(&ci->lock);
 	}

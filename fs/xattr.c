@@ -146,7 +146,7 @@ static int xattr_change(struct inode *inode, struct coop_call *call)
 	err = coop_call_run(call);
 	coop_lease_change_end(inode, false, err);
 	if (regular) {
-		coop_change_end_alone(inode, round, err ? NULL : &call->res, 0, none, false);
+		coop_change_end_alone(inode, round, err ? NULL : &call->res, 0, none, 0, false);
 		if (!err)
 			coop_unstable_add(inode, call->res.verifier, false);
 	}

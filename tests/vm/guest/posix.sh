@@ -91,6 +91,7 @@ test_mmap() { area mmap; }
 test_direct() { area direct; }
 test_mixed() { area mixed; }
 test_dropped_mapped() { area dropped_mapped; }
+test_mapped_elsewhere() { area mapped_elsewhere; }
 test_close_to_open() { area close_to_open; }
 test_unlinked() { area unlinked; }
 test_removed_elsewhere() { area removed_elsewhere; }
@@ -160,12 +161,12 @@ test_written_again()
 	[ "$(of a storage written_again)" -ge 4 ] || die "nothing was written again"
 }
 
-# late AREA: runs it with a program between a and storage that holds messages back
+# late AREA [OPTIONS]: runs it with a program between a and storage that holds messages back
 late()
 {
 	stand_between
 	down a
-	kmount a 127.0.0.2 readahead=64
+	kmount a 127.0.0.2 "readahead=64${2:-}"
 	BETWEEN=/tmp/between INFO=$(proc a)/info STATS=$(proc a)/stats
 	export BETWEEN INFO STATS
 	area "$1"
@@ -176,6 +177,10 @@ late()
 test_streamed() { late streamed; }
 test_unlock_unknown() { late unlock_unknown; }
 test_behind_end() { late behind_end; }
+test_cut_mapped() { late cut_mapped ,strict,nolease; }
+test_append_mapped() { late append_mapped ,strict,nolease; }
+test_read_grown() { late read_grown ,strict,nolease; }
+test_direct_foreign() { late direct_foreign ,strict,nolease; }
 
 test_handed_over() { crashing handed_over; }
 asked_by() # COMMAND...: requests that it makes for 60 files

@@ -26,11 +26,6 @@
 #define SHUT_DOWN          _IOR('X', 125, unsigned int)
 #define SHUT_DOWN_AS_IT_IS 2u /* without writing what is in memory */
 
-static void pause_shortly(void)
-{
-	nanosleep(&(struct timespec){.tv_nsec = 50 * 1000 * 1000}, NULL);
-}
-
 bool storage_does(const char *what)
 {
 	const char *path = getenv("WANTED");

@@ -20,13 +20,13 @@
 #define PATIENT   1200 /* times 50 ms */
 #define POSITIONS 300
 
-static void pause_shortly(void)
+void pause_shortly(void)
 {
 	nanosleep(&(struct timespec){.tv_nsec = 50 * 1000 * 1000}, NULL);
 }
 
 /* How often coop-between has logged this. */
-static int times_done(const char *what)
+int times_done(const char *what)
 {
 	char path[PAGE], line[256];
 	int n = 0;
@@ -43,7 +43,7 @@ static int times_done(const char *what)
 	return n;
 }
 
-static bool is_done(const char *what, int times)
+bool is_done(const char *what, int times)
 {
 	for (unsigned int i = 0; i < PATIENT; i++) {
 		if (times_done(what) >= times)
@@ -54,7 +54,7 @@ static bool is_done(const char *what, int times)
 	return false;
 }
 
-static bool between(const char *order)
+bool between(const char *order)
 {
 	FILE *f = fopen(getenv("BETWEEN"), "w");
 	char done[256];

@@ -19,7 +19,8 @@
  * BELOW names the directory of the areas; quota sets a limit on its device QUOTA_DEVICE; in_flight
  * stops the storage daemon, process DAEMON, for a moment, and reads the mount's file "info" at
  * INFO. crash.c describes those of written_again, handed_over, lost_for_all, closed and
- * locks_kept, late.c those of streamed, unlock_unknown and behind_end.
+ * locks_kept, late.c those of streamed, unlock_unknown, behind_end, and of cut_mapped,
+ * append_mapped, read_grown and direct_foreign.
  *
  * Status: 0 success, 1 a check failed, 2 usage or nothing could be checked.
  */
@@ -96,6 +97,11 @@ static const struct {
 	{"unlock_unknown", unlock_unknown_area},
 	{"behind_end", behind_end_area},
 	{"dropped_mapped", dropped_mapped_area},
+	{"mapped_elsewhere", mapped_elsewhere_area},
+	{"cut_mapped", cut_mapped_area},
+	{"append_mapped", append_mapped_area},
+	{"read_grown", read_grown_area},
+	{"direct_foreign", direct_foreign_area},
 	{"close_to_open", close_to_open_area},
 	{"unlinked", unlinked_area},
 	{"removed_elsewhere", removed_elsewhere_area},

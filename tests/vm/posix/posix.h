@@ -52,6 +52,11 @@ bool absent(const char *path);
 bool lists(const char *path, const char *name);
 /* Waits until the clock of storage's time stamps has advanced. */
 void let_clock_tick(void);
+/* late.c: how often coop-between has logged this; waits until it has; gives it an order. */
+int times_done(const char *what);
+bool is_done(const char *what, int times);
+bool between(const char *order);
+void pause_shortly(void);
 /* Gives an order to the topic's script, see crash.c. */
 bool storage_does(const char *what);
 
@@ -72,6 +77,8 @@ area_fn locks_wait_area, locks_data_area, locks_kept_area;
 area_fn allocate_area, seek_area, copy_area, clone_area, quota_area;
 area_fn mmap_area, direct_area, mixed_area, in_flight_area, dropped_mapped_area;
 area_fn written_again_area, handed_over_area, lost_for_all_area, closed_area;
+area_fn mapped_elsewhere_area, cut_mapped_area, append_mapped_area, read_grown_area,
+	direct_foreign_area;
 area_fn streamed_area, unlock_unknown_area, behind_end_area;
 area_fn close_to_open_area, unlinked_area, removed_elsewhere_area, renamed_elsewhere_area,
 	both_append_area, page_parts_area;
