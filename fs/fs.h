@@ -145,6 +145,7 @@ struct coop_mount {
  *
  *   seen, seen_size   the file's version and size in storage's last reply; 0: unknown
  *   believed          replies to requests from before this ticket are older than what is known
+ *   judged            ticket of the latest reply that showed whether others changed the content
  *   mixed             moves with every event that makes a settling's result void
  *   changes           own changes under way: until they end, attributes do not show others' changes
  *   pending           own changes answered before the one that they follow, not settled yet
@@ -162,6 +163,7 @@ struct coop_inode {
 	u64 size;                 /* bytes of the file at that version */
 	u64 seen, seen_size;      /* of storage's last reply; not of our pages if version is 0 */
 	u64 believed;             /* ticket of the reply that the attributes are from */
+	u64 judged;               /* ticket of the latest reply that showed others' changes */
 	u64 mixed;                /* counts events that set version to 0 or add pages without one */
 	u32 changes;              /* our own changes of content under way */
 	u32 in_round[2];          /* the same, by the round in which they began */
@@ -383,7 +385,7 @@ struct coop_change {
 	bool waited; /* pending, and waits for the end of the other round */
 	u8 round;    /* of coop_change_begin() */
 };
-void coop_content_learn_locked(struct coop_inode *ci, const struct coop_st_attr *attr);
+void coop_content_learn_locked(struct coop_inode *ci, const struct coop_st_attr *attr, u64 asked);
 /* Takes the openers of that version from the reply to an open. */
 void coop_content_openers(struct coop_inode *ci, u64 version, const u32 *nodes, u32 n_nodes);
 /* Bytes without a proven version are about to enter the page cache. */
@@ -395,6 +397,11 @@ void coop_content_mixes(struct coop_inode *ci);
  * invalidate_lock: no folio lock may be held. Returns 0 also if other tasks prevent the settling.
  */
 int coop_content_settle(struct inode *inode);
+/*
+ * The same for an open or a lock, whose reader must see all that other clients changed before the
+ * request with the ticket 'since'. It may ask storage, and wait for our own changes for a second.
+ */
+void coop_content_catch_up(struct inode *inode, u64 since);
 static inline int coop_content_fresh(struct inode *inode)
 {
 	return test_bit(COOP_I_STALE, &coop_i(inode)->flags) ? coop_content_settle(inode) : 0;

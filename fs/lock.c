@@ -414,6 +414,7 @@ static int lock_set(struct file *file, struct file_lock *fl, bool wait)
 	struct coop_file *f = file->private_data;
 	struct inode *inode = file_inode(file);
 	int err = coop_file_say(f);
+	u64 held_since;
 
 	/* Unlock in any case: this may end a lock of another open file. */
 	if (coop_fl(fl, type) == F_UNLCK)
@@ -426,11 +427,12 @@ static int lock_set(struct file *file, struct file_lock *fl, bool wait)
 	if (err)
 		return err;
 	/* As after an open: reads must see the last holder's writes. */
+	held_since = coop_ticket(inode->i_sb);
 	err = coop_revalidate(inode, true);
-	if (!err)
-		err = coop_content_settle(inode);
 	if (err)
 		lock_give_back(file, fl);
+	else
+		coop_content_catch_up(inode, held_since);
 	return err;
 }
 

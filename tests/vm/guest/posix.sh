@@ -174,6 +174,7 @@ late()
 }
 
 test_streamed() { late streamed; }
+test_beside_write() { late beside_write; }
 test_unlock_unknown() { late unlock_unknown; }
 test_behind_end() { late behind_end; }
 

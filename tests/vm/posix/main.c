@@ -19,7 +19,7 @@
  * BELOW names the directory of the areas; quota sets a limit on its device QUOTA_DEVICE; in_flight
  * stops the storage daemon, process DAEMON, for a moment, and reads the mount's file "info" at
  * INFO. crash.c describes those of written_again, handed_over, lost_for_all, closed and
- * locks_kept, late.c those of streamed, unlock_unknown and behind_end.
+ * locks_kept, late.c those of streamed, beside_write, unlock_unknown and behind_end.
  *
  * Status: 0 success, 1 a check failed, 2 usage or nothing could be checked.
  */
@@ -93,6 +93,7 @@ static const struct {
 	{"lost_for_all", lost_for_all_area},
 	{"closed", closed_area},
 	{"streamed", streamed_area},
+	{"beside_write", beside_write_area},
 	{"unlock_unknown", unlock_unknown_area},
 	{"behind_end", behind_end_area},
 	{"dropped_mapped", dropped_mapped_area},
