@@ -381,7 +381,16 @@ static struct coop_file *said_of(struct coop_file *f)
 	return found;
 }
 
-/* Unlocks. Dirty pages go to storage first, wherever they are in the file, for the next holder. */
+/*
+ * Before storage may give others a lock: dirty pages go there, wherever they are in the file, and
+ * none of these bytes is written again later. fsync reports errors.
+ */
+static void lock_write_back(struct inode *inode)
+{
+	filemap_write_and_wait(inode->i_mapping);
+	coop_unstable_hand_over(inode);
+}
+
 static int lock_give_back(struct file *file, struct file_lock *fl)
 {
 	struct inode *inode = file_inode(file);
@@ -390,8 +399,7 @@ static int lock_give_back(struct file *file, struct file_lock *fl)
 	u32 result;
 	int err;
 
-	filemap_write_and_wait(inode->i_mapping); /* fsync reports errors */
-	coop_unstable_hand_over(inode);
+	lock_write_back(inode);
 	ask = ask_begin(file, fl, false);
 	if (!ask)
 		return -ENOLCK;
@@ -423,6 +431,9 @@ static int lock_set(struct file *file, struct file_lock *fl, bool wait)
 		return err;
 	if (READ_ONCE(f->lost))
 		return -EIO;
+	/* It may take the place of a write lock, which ends. */
+	if (coop_fl(fl, type) == F_RDLCK)
+		lock_write_back(inode);
 	err = lock_take(file, fl, wait);
 	if (err)
 		return err;

@@ -84,6 +84,7 @@ test_copies() { area copies; }
 test_locks() { area locks; }
 test_locks_wait() { area locks_wait; }
 test_locks_data() { area locks_data; }
+test_locks_shared() { area locks_shared; }
 test_allocate() { area allocate; }
 test_seek() { area seek; }
 test_copy() { area copy; }

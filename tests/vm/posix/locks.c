@@ -350,6 +350,24 @@ void locks_data_area(void)
 	}
 }
 
+/* A write lock that becomes a read lock: other readers see what was written under it. */
+void locks_shared_area(void)
+{
+	char got[8] = "";
+	int fd = -1, second = -1;
+
+	for (enum how how = 0; how < HOWS; how++) {
+		NEED(put("f", "before"));
+		let_clock_tick(); /* the version is a proof now, and the lock drops no pages */
+		NEED((fd = open("f", O_RDWR)) >= 0 && (second = open(other("f"), O_RDWR)) >= 0);
+		CHECK(!lock(fd, how, F_WRLCK, false, 0, 0) && pread(fd, got, 6, 0) == 6);
+		CHECK(pwrite(fd, "behind", 6, 0) == 6 && !lock(fd, how, F_RDLCK, false, 0, 0));
+		CHECK(!lock(second, how, F_RDLCK, false, 0, 0));
+		CHECK(pread(second, got, 6, 0) == 6 && !strcmp(got, "behind"));
+		CHECK(!close(second) && !close(fd));
+	}
+}
+
 void locks_kept_area(void)
 {
 	struct statvfs any;

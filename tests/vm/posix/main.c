@@ -78,6 +78,7 @@ static const struct {
 	{"locks", locks_area},
 	{"locks_wait", locks_wait_area},
 	{"locks_data", locks_data_area},
+	{"locks_shared", locks_shared_area},
 	{"locks_kept", locks_kept_area},
 	{"allocate", allocate_area},
 	{"seek", seek_area},
