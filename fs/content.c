@@ -113,7 +113,7 @@ static bool settled(struct coop_inode *ci)
 	bool yes;
 
 	spin_lock(&ci->lock);
-	yes = ci->version && ci->version == ci->seen;
+	yes = ci->version && ci->version == ci->seen && !test_bit(COOP_I_LOST, &ci->flags);
 	if (yes) /* it may have been set during the last settling, which has handled it */
 		clear_bit(COOP_I_STALE, &ci->flags);
 	spin_unlock(&ci->lock);
@@ -144,6 +144,9 @@ static void settle(struct inode *inode, bool judged)
 	spin_unlock(&ci->lock);
 	err = invalidate_inode_pages2(mapping);
 	spin_lock(&ci->lock);
+	/* No page is left from before a loss, unless there was another one meanwhile. */
+	if (!err && !test_bit(COOP_I_STALE, &ci->flags))
+		clear_bit(COOP_I_LOST, &ci->flags);
 	if (err) {
 		/* A page was dirtied again, or written through a mapping: try again next time. */
 		set_bit(COOP_I_STALE, &ci->flags);
@@ -180,6 +183,25 @@ void coop_content_catch_up(struct inode *inode, u64 since)
 		spin_unlock(&ci->lock);
 	} while (ask && !coop_revalidate(inode, true));
 	settle(inode, judged);
+}
+
+/*
+ * Storage's bytes may be those of the lock's next holder. Calls that were begun before the loss are
+ * void, because they have the old number of losses. Later ones send no dirty page while COOP_I_LOST
+ * is set, so the next settling, which drops all pages, first ends their writeback with EIO. It may
+ * clear the flag then: from the loss on, an open file that lost a lock makes no page dirty, which
+ * write_begin and page_mkwrite check under the lock of the folio, and the settling takes each of
+ * these locks.
+ */
+void coop_content_lost(struct coop_inode *ci)
+{
+	spin_lock(&ci->lock);
+	unproved_locked(ci);
+	set_bit(COOP_I_STALE, &ci->flags);
+	set_bit(COOP_I_LOST, &ci->flags);
+	/* Pairs with smp_load_acquire(): a call with the new number sees the flag. */
+	smp_store_release(&ci->losses, ci->losses + 1);
+	spin_unlock(&ci->lock);
 }
 
 /* ---- our own changes --------------------------------------------------------------- */

@@ -550,12 +550,9 @@ static int coop_fsync(struct file *file, loff_t start, loff_t end, int datasync)
 	return err ?: told;
 }
 
-/* An open file that lost a lock must not touch bytes that another node may have locked since. */
 static int not_lost(const struct file *file)
 {
-	const struct coop_file *f = file->private_data;
-
-	return READ_ONCE(f->lost) ? -EIO : 0;
+	return coop_file_lost(file) ? -EIO : 0;
 }
 
 /* Call before reading cached pages: makes sure that they are storage's content as known here. */

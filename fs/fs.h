@@ -136,6 +136,7 @@ struct coop_mount {
  *   PROVED            an own change that failed, or without such proofs         MIXED
  *   PROVED            attributes of another version, no own change under way    FOREIGN
  *   MIXED             the same, if both versions are proofs, or the end moved   FOREIGN
+ *   any               the loss of a lock: settling drops dirty pages, too         FOREIGN
  *   MIXED, FOREIGN    settling: dirty pages written, all dropped, and 'mixed'   PROVED
  *                     did not move; version becomes 'seen'
  *   MIXED, FOREIGN    settling during which 'mixed' moved                       MIXED
@@ -147,6 +148,7 @@ struct coop_mount {
  *   believed          replies to requests from before this ticket are older than what is known
  *   judged            ticket of the latest reply that showed whether others changed the content
  *   mixed             moves with every event that makes a settling's result void
+ *   losses            counts lost locks; calls that change bytes are void if it has moved
  *   changes           own changes under way: until they end, attributes do not show others' changes
  *   pending           own changes answered before the one that they follow, not settled yet
  *   change            see above; moves before any byte, version or validity changes
@@ -165,6 +167,7 @@ struct coop_inode {
 	u64 believed;             /* ticket of the reply that the attributes are from */
 	u64 judged;               /* ticket of the latest reply that showed others' changes */
 	u64 mixed;                /* counts events that set version to 0 or add pages without one */
+	u32 losses;               /* locks lost; read without the lock, see coop_content_lost() */
 	u32 changes;              /* our own changes of content under way */
 	u32 in_round[2];          /* the same, by the round in which they began */
 	u8 round;                 /* of changes that begin now */
@@ -218,6 +221,7 @@ enum coop_inode_flag {                /* bits of coop_inode.flags */
 		       COOP_I_COMMITTING,    /* a bit lock */
 		       COOP_I_COMMIT_QUEUED, /* a COMMIT is queued that no task waits for */
 		       COOP_I_UNSURE,        /* an own change may still happen: trust no lease */
+		       COOP_I_LOST,          /* a lock was lost: no dirty page may go to storage */
 		       COOP_I_AGAIN, /* 'handed' is checked and a folio becomes dirty again */
 };
 
@@ -402,6 +406,8 @@ int coop_content_settle(struct inode *inode);
  * request with the ticket 'since'. It may ask storage, and wait for our own changes for a second.
  */
 void coop_content_catch_up(struct inode *inode, u64 since);
+/* A lock on the file was lost: nothing that was written here before may go to storage any more. */
+void coop_content_lost(struct coop_inode *ci);
 static inline int coop_content_fresh(struct inode *inode)
 {
 	return test_bit(COOP_I_STALE, &coop_i(inode)->flags) ? coop_content_settle(inode) : 0;
@@ -519,6 +525,22 @@ int coop_set_acl(struct mnt_idmap *idmap, struct coop_acl_owner *owner, struct p
 extern const struct file_operations coop_file_ops;
 struct coop_file *coop_file_get(struct coop_file *f);
 void coop_file_put(struct coop_file *f); /* the last put sends CLOSE */
+/* An open file that lost a lock must not touch bytes that another node may have locked since. */
+static inline bool coop_file_lost(const struct file *file)
+{
+	const struct coop_file *f = file->private_data;
+
+	return READ_ONCE(f->lost);
+}
+/* The call changes bytes for that open file: it is void if a lock of the inode is lost from here
+ * on, or the file has lost one before. */
+static inline void coop_call_fence(struct coop_call *call, const struct file *file)
+{
+	call->fence = &coop_i(file_inode(file))->losses;
+	call->fence_at = smp_load_acquire(call->fence);
+	if (coop_file_lost(file))
+		call->fence_at--;
+}
 /* Any open file of the inode with these flags, for I/O without an open file of its own. */
 struct coop_file *coop_file_find(struct inode *inode, u32 flags);
 /*
@@ -591,6 +613,8 @@ static inline void coop_locks_reclaim_get(struct coop_mount *m)
 }
 void coop_locks_reclaim_put(struct coop_mount *m, int error);
 void coop_locks_reclaim(struct coop_file *f);
+/* The file cannot be opened again: all locks that were taken through it are lost. */
+void coop_locks_lost(struct coop_file *f);
 
 /* ---- address space: read.c, read_storage.c, write.c ---- */
 extern const struct address_space_operations coop_aops;

@@ -232,6 +232,7 @@ test_closed()
 
 test_lost_for_all() { crashing lost_for_all; }
 test_tmpfile_kept() { crashing tmpfile_kept; }
+test_locks_lost() { crashing locks_lost; }
 test_locks_kept() { crashing locks_kept; }
 
 counted() { od -An -tu8 -j4096 -N8 /srv/locks_data/f 2>/dev/null; }

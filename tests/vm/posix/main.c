@@ -18,7 +18,7 @@
  * Variables in the environment: the areas statx and clone look into the exported file system, where
  * BELOW names the directory of the areas; quota sets a limit on its device QUOTA_DEVICE; in_flight
  * stops the storage daemon, process DAEMON, for a moment, and reads the mount's file "info" at
- * INFO. crash.c describes those of written_again, handed_over, lost_for_all, closed and
+ * INFO. crash.c describes those of written_again, handed_over, lost_for_all, closed, locks_lost and
  * locks_kept, late.c those of streamed, beside_write, unlock_unknown and behind_end.
  *
  * Status: 0 success, 1 a check failed, 2 usage or nothing could be checked.
@@ -79,6 +79,7 @@ static const struct {
 	{"locks_wait", locks_wait_area},
 	{"locks_data", locks_data_area},
 	{"locks_shared", locks_shared_area},
+	{"locks_lost", locks_lost_area},
 	{"locks_kept", locks_kept_area},
 	{"allocate", allocate_area},
 	{"seek", seek_area},
