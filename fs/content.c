@@ -17,12 +17,18 @@
  * tell. A writer may start new WRITEs all the time, so we count those under way in two rounds:
  * those begun before a reply began to wait, and those begun since.
  *
+ * Attributes that come while a change of our own is under way, or that were asked for before one
+ * ended, do not show whether another client wrote, so we ignore them (coop_content_learn_locked(),
+ * attr_learn()). An open and a lock must not rely on such a reply: they ask again.
+ *
  * 'mixed' counts bytes without a version that arrive while a settling drops the pages. The settling
  * must not overlook them.
  */
 #include <linux/pagemap.h>
 
 #include "fs/fs.h"
+
+#define CATCH_UP_TRIES 4 /* requests, each of which an own change may overtake */
 
 /* Is the version a proof? Otherwise it is a provisional number, given to one reply only. */
 static bool proven(u64 version)
@@ -66,12 +72,17 @@ static bool others_changed(const struct coop_inode *ci, const struct coop_st_att
 	return attr->size != ci->seen_size || (proven(attr->version) && proven(ci->seen));
 }
 
-void coop_content_learn_locked(struct coop_inode *ci, const struct coop_st_attr *attr)
+void coop_content_learn_locked(struct coop_inode *ci, const struct coop_st_attr *attr, u64 asked)
 {
 	lockdep_assert_held(&ci->lock);
-	/* Storage may have answered in the middle of our own changes: wait for their replies. */
-	if (ci->changes)
+	/* Storage may have answered in the middle of our own changes: wait for their replies. Only
+	 * a version that is still ours shows that there was no other change. */
+	if (ci->changes) {
+		if (ci->version && ci->version == attr->version)
+			ci->judged = asked;
 		return;
+	}
+	ci->judged = asked;
 	if (ci->longer || (!ci->version && others_changed(ci, attr)))
 		set_bit(COOP_I_STALE, &ci->flags);
 	ci->seen = attr->version;
@@ -135,7 +146,7 @@ static bool settled(struct coop_inode *ci)
 
 	spin_lock(&ci->lock);
 	/* While a change of ours is under way, it may be the reason why the file is longer. */
-	yes = ci->version && ci->version == ci->seen &&
+	yes = ci->version && ci->version == ci->seen && !test_bit(COOP_I_LOST, &ci->flags) &&
 	      (ci->changes || ci->longer <= i_size_read(&ci->vfs));
 	if (yes) /* it may have been set during the last settling, which has handled it */
 		clear_bit(COOP_I_STALE, &ci->flags);
@@ -143,19 +154,20 @@ static bool settled(struct coop_inode *ci)
 	return yes;
 }
 
-int coop_content_settle(struct inode *inode)
+/* judged: 'seen' is as new as the caller needs. If not, drops the pages and proves no version. */
+static void settle(struct inode *inode, bool judged)
 {
 	struct address_space *mapping = inode->i_mapping;
 	struct coop_inode *ci = coop_i(inode);
 	u64 mixed;
 	int err;
 
-	if (settled(ci))
-		return 0;
+	if (judged && settled(ci))
+		return;
 	/* fsync reports a failed write; it does not keep us from settling. */
 	filemap_write_and_wait(mapping);
-	if (settled(ci)) /* our own writes led to that version */
-		return 0;
+	if (judged && settled(ci)) /* our own writes led to that version */
+		return;
 	/* Folios kept for a COMMIT cannot be dropped: commit them now. */
 	coop_commit_kept(inode);
 	filemap_invalidate_lock(mapping);
@@ -166,10 +178,13 @@ int coop_content_settle(struct inode *inode)
 	spin_unlock(&ci->lock);
 	err = invalidate_inode_pages2(mapping);
 	spin_lock(&ci->lock);
+	/* No page is left from before a loss, unless there was another one meanwhile. */
+	if (!err && !test_bit(COOP_I_STALE, &ci->flags))
+		clear_bit(COOP_I_LOST, &ci->flags);
 	if (err) {
 		/* A page was dirtied again, or written through a mapping: try again next time. */
 		set_bit(COOP_I_STALE, &ci->flags);
-	} else if (ci->mixed == mixed && !ci->changes && ci->seen) {
+	} else if (judged && ci->mixed == mixed && !ci->changes && ci->seen) {
 		coop_content_changes(ci);
 		ci->version = ci->seen;
 		ci->size = ci->seen_size;
@@ -179,7 +194,51 @@ int coop_content_settle(struct inode *inode)
 		set_bit(COOP_I_STALE, &ci->flags);
 	spin_unlock(&ci->lock);
 	filemap_invalidate_unlock(mapping);
+}
+
+int coop_content_settle(struct inode *inode)
+{
+	settle(inode, true);
 	return 0;
+}
+
+/*
+ * Has a reply to a request since that ticket shown what other clients changed? If not, and we have
+ * a version, which that reply may contradict: ask again. coop_revalidate() first waits for our own
+ * changes, and if they do not end it gives the version up.
+ */
+void coop_content_catch_up(struct inode *inode, u64 since)
+{
+	struct coop_inode *ci = coop_i(inode);
+	bool judged, ask;
+	u32 tries = 0;
+
+	do {
+		spin_lock(&ci->lock);
+		judged = ci->judged >= since;
+		ask = !judged && ci->version && tries++ < CATCH_UP_TRIES;
+		spin_unlock(&ci->lock);
+	} while (ask && !coop_revalidate(inode, true));
+	settle(inode, judged);
+}
+
+/*
+ * Storage's bytes may be those of the lock's next holder. Calls that were begun before the loss are
+ * void, because they have the old number of losses. Later ones send no dirty page while COOP_I_LOST
+ * is set, so the next settling, which drops all pages, first ends their writeback with EIO. It may
+ * clear the flag then: from the loss on, an open file that lost a lock makes no page dirty, which
+ * write_begin and page_mkwrite check under the lock of the folio, and the settling takes each of
+ * these locks.
+ */
+void coop_content_lost(struct coop_inode *ci)
+{
+	spin_lock(&ci->lock);
+	unproved_locked(ci);
+	set_bit(COOP_I_STALE, &ci->flags);
+	set_bit(COOP_I_LOST, &ci->flags);
+	/* Pairs with smp_load_acquire(): a call with the new number sees the flag. */
+	smp_store_release(&ci->losses, ci->losses + 1);
+	spin_unlock(&ci->lock);
 }
 
 /* ---- our own changes --------------------------------------------------------------- */

@@ -191,6 +191,8 @@ static int direct_start(struct coop_direct *op, struct iov_iter *iter, u32 most)
 				    s->bvec, s->n, s->bytes);
 		if (!s->call)
 			break;
+		if (op->write)
+			coop_call_fence(s->call, op->iocb->ki_filp);
 		if (op->async) {
 			s->call->owner = op;
 			s->call->done = span_done;

@@ -353,7 +353,7 @@ static int ask_open_once(struct coop_file *f, struct inode *inode, u32 flags,
 		goto out;
 	}
 	coop_attr_learn(inode, &res->attr, asked);
-	coop_content_settle(inode);
+	coop_content_catch_up(inode, asked);
 	coop_content_openers(ci, res->attr.version, res->nodes, res->n_nodes);
 	if (!(flags & COOP_ST_O_WRITE) &&
 	    (res->attr.has & (COOP_ST_HAS_LEASE | COOP_ST_HAS_ASK_OPEN)) == COOP_ST_HAS_LEASE)

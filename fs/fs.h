@@ -137,6 +137,7 @@ struct coop_mount {
  *   PROVED            an own change that failed, or without such proofs         MIXED
  *   PROVED            attributes of another version, no own change under way    FOREIGN
  *   MIXED             the same, if both versions are proofs, or the end moved   FOREIGN
+ *   any               the loss of a lock: settling drops dirty pages, too         FOREIGN
  *   MIXED, FOREIGN    settling: dirty pages written, all dropped, and 'mixed'   PROVED
  *                     did not move; version becomes 'seen'
  *   MIXED, FOREIGN    settling during which 'mixed' moved                       MIXED
@@ -153,7 +154,9 @@ struct coop_mount {
  *   longer            storage's size, if it is more than i_size, which could not follow; else 0
  *   seen, seen_size   the file's version and size in storage's last reply; 0: unknown
  *   believed          replies to requests from before this ticket are older than what is known
+ *   judged            ticket of the latest reply that showed whether others changed the content
  *   mixed             moves with every event that makes a settling's result void
+ *   losses            counts lost locks; calls that change bytes are void if it has moved
  *   changes           own changes under way: until they end, attributes do not show others' changes
  *   pending           own changes answered before the one that they follow, not settled yet
  *   change            see above; moves before any byte, version or validity changes
@@ -171,7 +174,9 @@ struct coop_inode {
 	u64 seen, seen_size;      /* of storage's last reply; not of our pages if version is 0 */
 	u64 longer;               /* see above */
 	u64 believed;             /* ticket of the reply that the attributes are from */
+	u64 judged;               /* ticket of the latest reply that showed others' changes */
 	u64 mixed;                /* counts events that set version to 0 or add pages without one */
+	u32 losses;               /* locks lost; read without the lock, see coop_content_lost() */
 	u32 changes;              /* our own changes of content under way */
 	u32 in_round[2];          /* the same, by the round in which they began */
 	u8 round;                 /* of changes that begin now */
@@ -225,6 +230,7 @@ enum coop_inode_flag {                /* bits of coop_inode.flags */
 		       COOP_I_COMMITTING,    /* a bit lock */
 		       COOP_I_COMMIT_QUEUED, /* a COMMIT is queued that no task waits for */
 		       COOP_I_UNSURE,        /* an own change may still happen: trust no lease */
+		       COOP_I_LOST,          /* a lock was lost: no dirty page may go to storage */
 		       COOP_I_AGAIN, /* 'handed' is checked and a folio becomes dirty again */
 };
 
@@ -392,7 +398,7 @@ struct coop_change {
 	bool waited; /* pending, and waits for the end of the other round */
 	u8 round;    /* of coop_change_begin() */
 };
-void coop_content_learn_locked(struct coop_inode *ci, const struct coop_st_attr *attr);
+void coop_content_learn_locked(struct coop_inode *ci, const struct coop_st_attr *attr, u64 asked);
 /*
  * Storage's file has that size; i_size follows if it is less. If a page of the end is cached,
  * 'longer' keeps the size, and the attributes expire.
@@ -411,6 +417,13 @@ void coop_content_mixes(struct coop_inode *ci);
  * invalidate_lock: no folio lock may be held. Returns 0 also if other tasks prevent the settling.
  */
 int coop_content_settle(struct inode *inode);
+/*
+ * The same for an open or a lock, whose reader must see all that other clients changed before the
+ * request with the ticket 'since'. It may ask storage, and wait for our own changes for a second.
+ */
+void coop_content_catch_up(struct inode *inode, u64 since);
+/* A lock on the file was lost: nothing that was written here before may go to storage any more. */
+void coop_content_lost(struct coop_inode *ci);
 static inline int coop_content_fresh(struct inode *inode)
 {
 	return test_bit(COOP_I_STALE, &coop_i(inode)->flags) ? coop_content_settle(inode) : 0;
@@ -508,6 +521,26 @@ int coop_set_acl(struct mnt_idmap *idmap, struct coop_acl_owner *owner, struct p
 extern const struct file_operations coop_file_ops;
 struct coop_file *coop_file_get(struct coop_file *f);
 void coop_file_put(struct coop_file *f); /* the last put sends CLOSE */
+/* An open file that lost a lock must not touch bytes that another node may have locked since. */
+static inline bool coop_file_lost(const struct file *file)
+{
+	const struct coop_file *f = file->private_data;
+
+	return READ_ONCE(f->lost);
+}
+static inline int coop_file_not_lost(const struct file *file)
+{
+	return coop_file_lost(file) ? -EIO : 0;
+}
+/* The call changes bytes for that open file: it is void if a lock of the inode is lost from here
+ * on, or the file has lost one before. */
+static inline void coop_call_fence(struct coop_call *call, const struct file *file)
+{
+	call->fence = &coop_i(file_inode(file))->losses;
+	call->fence_at = smp_load_acquire(call->fence);
+	if (coop_file_lost(file))
+		call->fence_at--;
+}
 /* Any open file of the inode with these flags, for I/O without an open file of its own. */
 struct coop_file *coop_file_find(struct inode *inode, u32 flags);
 /*
@@ -522,13 +555,6 @@ struct coop_file *coop_file_as(struct coop_file *f, bool append);
  * well, and keeps that open file. 0 or -errno.
  */
 int coop_file_plain(struct coop_file *f);
-/* An open file that lost a lock must not touch bytes that another node may have locked since. */
-static inline int coop_file_not_lost(const struct file *file)
-{
-	const struct coop_file *f = file->private_data;
-
-	return READ_ONCE(f->lost) ? -EIO : 0;
-}
 /* An open file that is not attached to an inode yet, for OPEN, CREATE and TMPFILE. */
 struct coop_file *coop_file_alloc(struct coop_mount *mount, u32 flags, const struct cred *who);
 void coop_file_free(struct coop_file *f);
@@ -604,6 +630,8 @@ static inline void coop_locks_reclaim_get(struct coop_mount *m)
 }
 void coop_locks_reclaim_put(struct coop_mount *m, int error);
 void coop_locks_reclaim(struct coop_file *f);
+/* The file cannot be opened again: all locks that were taken through it are lost. */
+void coop_locks_lost(struct coop_file *f);
 
 /* ---- address space: read.c, read_storage.c, write.c ---- */
 extern const struct address_space_operations coop_aops;

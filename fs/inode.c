@@ -257,7 +257,7 @@ static void attr_learn(struct inode *inode, const struct coop_st_attr *attr, u64
 		ci->believed = asked;
 		apply_locked(inode, attr, true);
 		if (S_ISREG(inode->i_mode))
-			coop_content_learn_locked(ci, attr);
+			coop_content_learn_locked(ci, attr, asked);
 	}
 	spin_unlock(&ci->lock);
 }

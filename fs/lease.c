@@ -179,7 +179,9 @@ void coop_lease_learn(struct inode *inode, const struct coop_st_attr *attr, u64 
 	spin_lock(&ci->lock);
 	last = asked >= ci->believed && !inode_wrong_type(inode, attr->mode);
 	spin_lock(&l->lock);
-	believed = told && last && unbroken_locked(l, ci, asked);
+	/* A lease keeps what we know from being asked again, so it has to be judged. */
+	believed = told && last && (!S_ISREG(attr->mode) || ci->judged >= asked) &&
+		   unbroken_locked(l, ci, asked);
 	/* The lease is over: storage must learn of the files that were opened under it. */
 	tell = !told && !list_empty(&ci->lease_link) && !list_empty(&ci->files) && !l->closed;
 	if (tell)

@@ -19,8 +19,8 @@
  * We count restarts of the daemon. A grant may come from the daemon before a restart, so it is
  * noted only if there was no restart since its request; else we ask again. Noted locks are
  * reclaimed, after their open file and before any other request is sent. If storage refuses
- * that, another node may have held the lock: the open file is lost, and operations on it fail
- * with EIO.
+ * that, another node may have held the lock: the open file is lost, operations on it fail with
+ * EIO, and so does what was written here before and is not at storage (coop_content_lost()).
  */
 #include <linux/pagemap.h>
 #include <linux/sched/mm.h>
@@ -381,7 +381,16 @@ static struct coop_file *said_of(struct coop_file *f)
 	return found;
 }
 
-/* Unlocks. Dirty pages go to storage first, wherever they are in the file, for the next holder. */
+/*
+ * Before storage may give others a lock: dirty pages go there, wherever they are in the file, and
+ * none of these bytes is written again later. fsync reports errors.
+ */
+static void lock_write_back(struct inode *inode)
+{
+	filemap_write_and_wait(inode->i_mapping);
+	coop_unstable_hand_over(inode);
+}
+
 static int lock_give_back(struct file *file, struct file_lock *fl)
 {
 	struct inode *inode = file_inode(file);
@@ -390,8 +399,7 @@ static int lock_give_back(struct file *file, struct file_lock *fl)
 	u32 result;
 	int err;
 
-	filemap_write_and_wait(inode->i_mapping); /* fsync reports errors */
-	coop_unstable_hand_over(inode);
+	lock_write_back(inode);
 	ask = ask_begin(file, fl, false);
 	if (!ask)
 		return -ENOLCK;
@@ -414,6 +422,7 @@ static int lock_set(struct file *file, struct file_lock *fl, bool wait)
 	struct coop_file *f = file->private_data;
 	struct inode *inode = file_inode(file);
 	int err = coop_file_say(f);
+	u64 held_since;
 
 	/* Unlock in any case: this may end a lock of another open file. */
 	if (coop_fl(fl, type) == F_UNLCK)
@@ -422,20 +431,23 @@ static int lock_set(struct file *file, struct file_lock *fl, bool wait)
 		return err;
 	if (READ_ONCE(f->lost))
 		return -EIO;
+	/* It may take the place of a write lock, which ends. */
+	if (coop_fl(fl, type) == F_RDLCK)
+		lock_write_back(inode);
 	err = lock_take(file, fl, wait);
 	if (err)
 		return err;
 	/* As after an open: reads must see the last holder's writes. */
+	held_since = coop_ticket(inode->i_sb);
 	err = coop_revalidate(inode, true);
-	if (!err)
-		err = coop_content_settle(inode);
 	if (err)
 		lock_give_back(file, fl);
+	else
+		coop_content_catch_up(inode, held_since);
 	return err;
 }
 
-/* ---- F_GETLK ----------------------------------------------------------------------------------
- */
+/* ---- F_GETLK ------------------------------------------------------------ */
 
 static void lock_tell(struct file_lock *fl, const struct coop_st_lock *l)
 {
@@ -479,8 +491,7 @@ static int lock_test(struct file *file, struct file_lock *fl)
 	return err;
 }
 
-/* ---- file operations ---------------------------------------------------------------------------
- */
+/* ---- file operations ------------------------------------------------------------ */
 
 int coop_lock(struct file *file, int cmd, struct file_lock *fl)
 {
@@ -509,8 +520,7 @@ int coop_flock(struct file *file, int cmd, struct file_lock *fl)
 	return lock_set(file, fl, IS_SETLKW(cmd));
 }
 
-/* ---- pushes from storage ------------------------------------------------------------------------
- */
+/* ---- pushes from storage ------------------------------------------------------------ */
 
 void coop_locks_granted(struct coop_mount *m, u64 cookie)
 {
@@ -539,8 +549,7 @@ void coop_locks_reconnected(struct coop_mount *m)
 	spin_unlock(&m->locks.lock);
 }
 
-/* ---- reclaiming after a restart of the daemon -------------------------------------------------
- */
+/* ---- reclaiming after a restart of the daemon ---------------------------------- */
 
 static void reclaim_ended(struct coop_call *call)
 {
@@ -585,9 +594,11 @@ void coop_locks_reclaim_put(struct coop_mount *m, int error)
 	coop_call_put(call);
 }
 
+/* Call it before the gate opens: requests that wait there must see it. */
 static void file_lost(struct coop_file *f)
 {
 	WRITE_ONCE(f->lost, true);
+	coop_content_lost(coop_i(f->inode));
 	pr_warn_ratelimited("coopfs: storage: a lock of inode %lu was lost while the daemon was "
 			    "away: its open file fails with EIO and must be opened again\n",
 			    f->inode->i_ino);
@@ -655,6 +666,14 @@ static u32 notes_of(struct coop_file *f, struct file_lock_context *ctx, struct c
 	}
 	spin_unlock(&ctx->flc_lock);
 	return n;
+}
+
+void coop_locks_lost(struct coop_file *f)
+{
+	struct file_lock_context *ctx = locks_inode_context(f->inode);
+
+	if (ctx && notes_of(f, ctx, NULL, 0))
+		file_lost(f);
 }
 
 void coop_locks_reclaim(struct coop_file *f)

@@ -135,6 +135,7 @@ long coop_fallocate(struct file *file, int mode, loff_t offset, loff_t length)
 		coop_call_put(call);
 		return -EIO;
 	}
+	coop_call_fence(call, file);
 	call->arg.length = length;
 	call->arg.flags = falloc_flags(mode);
 	if (moves || zeroes) {
@@ -180,8 +181,8 @@ loff_t coop_seek_range(struct file *file, loff_t offset, int whence)
 /* ---- from file to file --------------------------------------------------------------------- */
 
 /* Sends one COPY; length 0: to the end of the file. Returns the bytes copied, or -errno. */
-static loff_t copy_once(struct coop_file *in, loff_t pos_in, struct coop_file *out, loff_t pos_out,
-			loff_t length, u32 flags)
+static loff_t copy_once(struct coop_file *in, loff_t pos_in, struct file *file,
+			struct coop_file *out, loff_t pos_out, loff_t length, u32 flags)
 {
 	struct coop_inode *ci = coop_i(out->inode);
 	struct coop_call *call;
@@ -194,6 +195,7 @@ static loff_t copy_once(struct coop_file *in, loff_t pos_in, struct coop_file *o
 	call = range_call(in, COOP_ST_COPY, pos_in);
 	if (!call)
 		return -ENOMEM;
+	coop_call_fence(call, file);
 	call->arg.fh2.p = ci->fh;
 	call->arg.fh2.len = ci->fh_len;
 	call->arg.open_id2 = out->open_id;
@@ -221,7 +223,7 @@ static ssize_t copy_range(struct coop_file *in, loff_t pos_in, struct file *file
 		inode_lock(out->inode);
 		n = remove_privs(file);
 		if (!n)
-			n = copy_once(in, pos_in + done, out, pos_out + done,
+			n = copy_once(in, pos_in + done, file, out, pos_out + done,
 				      min_t(size_t, length - done, COOP_ST_COPY_MAX), 0);
 		inode_unlock(out->inode);
 		if (n <= 0)
@@ -275,7 +277,8 @@ loff_t coop_remap_file_range(struct file *in, loff_t pos_in, struct file *out, l
 	inode_lock(to->inode);
 	n = remove_privs(out);
 	if (!n)
-		n = copy_once(in->private_data, pos_in, to, pos_out, length, COOP_ST_COPY_CLONE);
+		n = copy_once(in->private_data, pos_in, out, to, pos_out, length,
+			      COOP_ST_COPY_CLONE);
 	inode_unlock(to->inode);
 	coop_file_put(to);
 	return n;

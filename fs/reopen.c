@@ -20,6 +20,8 @@ static void reopened(struct coop_call *call)
 		WRITE_ONCE(f->error, err);
 	if (!err)
 		coop_locks_reclaim(f);
+	else if (err != -ECONNRESET)
+		coop_locks_lost(f);
 	coop_locks_reclaim_put(m, err);
 	coop_call_put(call);
 	coop_file_put(f);
@@ -34,6 +36,7 @@ static void reopen(struct coop_mount *m, struct coop_file *f)
 
 	if (!call) {
 		WRITE_ONCE(f->error, -ENOMEM);
+		coop_locks_lost(f);
 		coop_file_put(f);
 		coop_iput_later(&ci->vfs);
 		coop_calls_end(m);

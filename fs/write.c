@@ -39,6 +39,7 @@ struct coop_write {
 	struct coop_file *file; /* a reference */
 	loff_t pos;
 	u32 bytes, n;
+	u32 losses;   /* coop_inode.losses when its first folio was taken */
 	bool commits; /* ask for a stable WRITE */
 	u64 covers;   /* with 'commits': it also commits changes up to this number */
 	struct bio_vec bvec[WRITE_PAGES];
@@ -192,6 +193,11 @@ static int coop_write_begin(struct file *file, struct address_space *mapping, lo
 		if (err)
 			return err;
 	}
+	if (coop_file_lost(file)) {
+		folio_unlock(folio);
+		folio_put(folio);
+		return -EIO;
+	}
 	coop_content_changes(coop_i(inode));
 	*foliop = folio;
 	return 0;
@@ -248,6 +254,11 @@ vm_fault_t coop_page_mkwrite(struct vm_fault *vmf)
 	if (folio->mapping != inode->i_mapping || folio_pos(folio) >= i_size_read(inode)) {
 		folio_unlock(folio);
 		result = VM_FAULT_NOPAGE;
+		goto out;
+	}
+	if (coop_file_lost(vmf->vma->vm_file)) {
+		folio_unlock(folio);
+		result = VM_FAULT_SIGBUS;
 		goto out;
 	}
 	folio_wait_writeback(folio);
@@ -328,6 +339,8 @@ static void write_submit(struct coop_write *w)
 	call->arg.open_id = w->file->open_id;
 	call->arg.offset = w->pos;
 	call->arg.flags = w->commits ? COOP_ST_WRITE_STABLE : 0;
+	call->fence = &ci->losses;
+	call->fence_at = w->losses;
 	call->bvec = w->bvec;
 	call->n_bvec = w->n;
 	call->data_max = w->bytes;
@@ -376,6 +389,10 @@ static void batch_add(struct coop_batch *b, struct folio *folio)
 {
 	struct inode *inode = folio->mapping->host;
 	const loff_t size = i_size_read(inode), start = folio_pos(folio);
+	struct coop_inode *ci = coop_i(inode);
+	/* Before the flag, see coop_content_lost(). */
+	const u32 losses = smp_load_acquire(&ci->losses);
+	const bool sends = b->file && !test_bit(COOP_I_LOST, &ci->flags);
 	struct bio_vec *v;
 	size_t from, to;
 
@@ -386,21 +403,23 @@ static void batch_add(struct coop_batch *b, struct folio *folio)
 		/* Discard stores past EOF. */
 		folio_zero_segment(folio, to, folio_size(folio));
 	}
-	if (!b->file) {
+	if (!sends) {
 		/* The bytes are lost to storage but stay in the cache, which loses its version. */
 		mapping_set_error(folio->mapping, -EIO);
-		coop_content_unproved(coop_i(inode));
+		coop_content_unproved(ci);
 	}
 	folio_start_writeback(folio);
-	if (from >= to || !b->file) {
+	if (from >= to || !sends) {
 		folio_end_writeback(folio); /* this removed the dirty tag */
 		return;
 	}
 	if (b->write &&
 	    (b->write->n == WRITE_PAGES || b->write->pos + b->write->bytes != start + (loff_t)from))
 		batch_submit(b);
-	if (!b->write)
+	if (!b->write) {
 		b->write = write_alloc(inode, b->file, start + from);
+		b->write->losses = losses;
+	}
 	v = &b->write->bvec[b->write->n++];
 	v->bv_page = folio_page(folio, 0);
 	v->bv_offset = from;

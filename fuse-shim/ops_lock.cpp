@@ -3,10 +3,10 @@
 //
 // A lock's next holder sees what a node wrote under it. Writes have reached storage before they are
 // answered; only stores through a shared mapping may still be in the kernel. So before we release a
-// write lock we tell the kernel to drop the pages of its range, which first writes them to storage.
-// After a lock was granted we check the file's version, and the kernel drops pages of older
-// versions before the request is answered. Both wait for pages that a worker may have to fill, so a
-// separate thread does them (background.hpp).
+// write lock, or ask for a read lock in its place, we tell the kernel to drop the pages of its
+// range, which first writes them to storage. After a lock was granted we check the file's version,
+// and the kernel drops pages of older versions before the request is answered. Both wait for pages
+// that a worker may have to fill, so a separate thread does them (background.hpp).
 //
 // The kernel does not tell us whether a lock belongs to an open file description (F_OFD_SETLK) or
 // to a process: a circle among the former also fails with EDEADLK.
@@ -113,10 +113,8 @@ void wait_for(context &c, fuse_req_t req, client::open_file &file, const coop_st
 	err ? reply_status(req, err) : held(c, req, file);
 }
 
-void lock(fuse_req_t req, const fuse_file_info *fi, const coop_st_lock &what, bool wait)
+void ask(context &c, fuse_req_t req, client::open_file &file, const coop_st_lock &what, bool wait)
 {
-	context &c = context_of(req);
-	client::open_file &file = file_of(fi);
 	if (wait)
 		return wait_for(c, req, file, what);
 	const caller_process who(req);
@@ -125,23 +123,47 @@ void lock(fuse_req_t req, const fuse_file_info *fi, const coop_st_lock &what, bo
 	err ? reply_status(req, err) : held(c, req, file);
 }
 
+// May the kernel have stores in the range that were made under a write lock?
+bool has_stores(context &c, const client::open_file &file, const coop_st_lock &what)
+{
+	coop_st_lock exclusive = what;
+	exclusive.type = COOP_ST_LOCK_WRITE;
+	// Only an open for reading and writing permits a shared mapping with stores.
+	return (file.flags & O_ACCMODE) == O_RDWR && c.mount.files().holds_lock(file, exclusive);
+}
+
+// The kernel writes and drops the pages of the range. Only in the thread for that.
+void bring_stores(context &c, fuse_ino_t ino, const coop_st_lock &what)
+{
+	const auto length = what.end == to_the_end ? 0 : what.end - what.start + 1;
+	fuse_lowlevel_notify_inval_inode(c.session, ino, static_cast<off_t>(what.start),
+					 static_cast<off_t>(length));
+}
+
+void lock(fuse_req_t req, const fuse_file_info *fi, fuse_ino_t ino, const coop_st_lock &what,
+	  bool wait)
+{
+	context &c = context_of(req);
+	client::open_file &file = file_of(fi);
+	if (what.type != COOP_ST_LOCK_READ || !has_stores(c, file, what))
+		return ask(c, req, file, what, wait);
+	c.later.run([req, &c, &file, ino, what, wait] {
+		bring_stores(c, ino, what);
+		ask(c, req, file, what, wait);
+	});
+}
+
 void unlock(fuse_req_t req, const fuse_file_info *fi, fuse_ino_t ino, const coop_st_lock &what,
 	    int status)
 {
 	context &c = context_of(req);
 	client::open_file &file = file_of(fi);
-	coop_st_lock exclusive = what;
-	exclusive.type = COOP_ST_LOCK_WRITE;
-	// Only an open for reading and writing permits a shared mapping with stores.
-	const bool stores = (file.flags & O_ACCMODE) == O_RDWR;
-	if (!stores || !c.mount.files().holds_lock(file, exclusive)) {
+	if (!has_stores(c, file, what)) {
 		const int err = c.mount.files().unlock(file, what);
 		return reply_status(req, status ? status : err);
 	}
 	c.later.run([req, &c, &file, ino, what, status] {
-		const auto length = what.end == to_the_end ? 0 : what.end - what.start + 1;
-		fuse_lowlevel_notify_inval_inode(c.session, ino, static_cast<off_t>(what.start),
-						 static_cast<off_t>(length));
+		bring_stores(c, ino, what);
 		const int err = c.mount.files().unlock(file, what);
 		reply_status(req, status ? status : err);
 	});
@@ -178,7 +200,7 @@ void op_setlk(fuse_req_t req, fuse_ino_t ino, fuse_file_info *fi, struct flock *
 	if (what.type == COOP_ST_LOCK_NONE)
 		unlock(req, fi, ino, what, 0);
 	else
-		lock(req, fi, what, sleep);
+		lock(req, fi, ino, what, sleep);
 }
 
 void op_flock(fuse_req_t req, fuse_ino_t ino, fuse_file_info *fi, int op)
@@ -193,7 +215,7 @@ void op_flock(fuse_req_t req, fuse_ino_t ino, fuse_file_info *fi, int op)
 	if (what.type == COOP_ST_LOCK_NONE)
 		unlock(req, fi, ino, what, 0);
 	else
-		lock(req, fi, what, !(op & LOCK_NB));
+		lock(req, fi, ino, what, !(op & LOCK_NB));
 }
 
 void unlock_at_close(fuse_req_t req, fuse_ino_t ino, fuse_file_info *fi, int status)

@@ -51,12 +51,11 @@ static void sent(struct coop_storage *s, struct coop_call *call)
 	spin_unlock_bh(&s->lock);
 }
 
-/* Fails a request that cannot be encoded because a name is too long. */
-static void refuse(struct coop_storage *s, struct coop_call *call)
+static void refuse(struct coop_storage *s, struct coop_call *call, int error)
 {
 	spin_lock_bh(&s->lock);
 	coop_call_unlink_locked(call);
-	call->error = -ENAMETOOLONG;
+	call->error = error;
 	spin_unlock_bh(&s->lock);
 	coop_call_tell(call);
 }
@@ -66,11 +65,16 @@ static void encode(struct coop_storage *s, struct coop_call *call)
 	struct coop_storage_tx *tx = &s->tx;
 	u8 *at = tx->buf + tx->len;
 	struct coop_st_header h = {.op = call->wire_op, .id = call->id};
-	int len = coop_st_body_put(&call->arg, coop_st_request_fields(call->wire_op),
-				   at + COOP_ST_HEADER, COOP_ST_BODY_MAX);
+	int len;
 
+	if (call->fence && READ_ONCE(*call->fence) != call->fence_at) {
+		refuse(s, call, -EIO);
+		return;
+	}
+	len = coop_st_body_put(&call->arg, coop_st_request_fields(call->wire_op),
+			       at + COOP_ST_HEADER, COOP_ST_BODY_MAX);
 	if (len < 0) {
-		refuse(s, call);
+		refuse(s, call, -ENAMETOOLONG); /* a name is too long */
 		return;
 	}
 	if (call->lease && call->wire_op == call->op)

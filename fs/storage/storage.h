@@ -175,6 +175,13 @@ struct coop_call {
 	/* done() never waits and ends no call: the receiver itself runs it. */
 	bool prompt;
 	void *owner; /* the submitter's, for done() */
+	/*
+	 * If *fence differs from fence_at when the call's turn to be sent comes, also on a later
+	 * connection, it ends with -EIO instead. A change while the gate is held counts for all
+	 * calls that wait behind the gate. NULL: no fence.
+	 */
+	const u32 *fence;
+	u32 fence_at;
 	/* private to the connection, guarded by its lock */
 	struct coop_storage *storage;
 	refcount_t refs;

@@ -267,6 +267,20 @@ def test_what_was_written_under_the_lock_is_read_under_it(pair):
     assert counts[0] == 2 * rounds
 
 
+@pytest.mark.parametrize("how", ["flock", "lockf"])
+def test_a_write_lock_that_becomes_a_read_lock_shows_what_was_stored(pair, how):
+    lock = getattr(fcntl, how)
+    with opened(*pair) as (a, b):
+        with mmap.mmap(a, 4096) as memory:
+            for turn in b"first", b"again":
+                lock(a, fcntl.LOCK_EX)
+                memory[:5] = turn
+                lock(a, fcntl.LOCK_SH)
+                lock(b, fcntl.LOCK_SH)
+                assert os.pread(b, 5, 0) == turn
+                lock(b, fcntl.LOCK_UN)
+
+
 def test_a_restart_of_the_daemon_keeps_locks(pair, cluster):
     with opened(*pair) as (a, b):
         fcntl.flock(a, fcntl.LOCK_EX)

@@ -175,10 +175,10 @@ bool inode_table::learn(inode &node, ticket asked, const attributes &attr,
 		if (to_kernel)
 			node.kernel_attr = attr.version;
 		if (asked <= node.believed)
-			return true;
+			return asked <= node.judged;
 		if (node.changing && attr.version != node.version)
 			return false;
-		node.believed = asked;
+		node.believed = node.judged = asked;
 		if (attr.version != node.version)
 			stale = replace(node, attr);
 		if (openers)

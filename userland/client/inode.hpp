@@ -23,7 +23,8 @@
 // see that a pwrite() is on its way, so:
 //
 // 1. A reply that came while a local change was under way (changing) may include
-//    that change. It is not believed. A caller that must know asks again while it
+//    that change, and one to a request from before a change ended may lack what
+//    followed it. Neither is believed. A caller that must know asks again while it
 //    holds the turn of the file's changes: then a version that is not ours is
 //    foreign.
 // 2. If there is nothing to drop (kernel_version is 0), an open drops nothing.
@@ -86,6 +87,7 @@ struct inode : std::enable_shared_from_this<inode> {
 
 	std::mutex lock;           // guards what follows
 	ticket believed = 0;       // ticket of the last reply that was believed
+	ticket judged = 0;         // the same, of replies that show what other nodes changed
 	std::uint64_t version = 0; // 0: not known
 	std::uint64_t size = 0;
 	std::vector<std::uint32_t> openers; // of 'version', from the last open reply
@@ -155,8 +157,9 @@ public:
 	ticket now() { return ++clock_; }
 
 	// A reply that is not to a local change: lookup, getattr, readdir, open. openers: from an
-	// open reply, else null. to_kernel: these attributes go to the kernel. False: it may
-	// include a local change that is under way, and was not believed.
+	// open reply, else null. to_kernel: these attributes go to the kernel. False: it was not
+	// believed because of a local change, and no reply to a later request was either; so
+	// whether another node changed the file is not known.
 	bool learn(inode &node, ticket asked, const attributes &attr,
 		   const std::vector<std::uint32_t> *openers, bool to_kernel);
 	// An open file with write access begins or ends.

@@ -70,6 +70,8 @@ public:
 		if (leave)
 			return left(std::move(late));
 		asked_inline = want_inline;
+		if (auto then = std::exchange(before_open, nullptr))
+			then();
 		if (flags & O_TRUNC)
 			set(file.attr.version + 1, 0);
 		out = {file.attr, ++opens, {}, {}, verifier};
@@ -121,6 +123,7 @@ public:
 	unsigned getattrs = 0, direct_reads = 0;
 	bool foreign = false; // another client writes just before our next change
 	bool appends = false;
+	std::function<void()> before_open;  // called when the next open is on its way
 	std::function<void()> during_write; // called in the next write: done, reply in flight
 	std::chrono::milliseconds patience() const override { return wait; }
 	int left(late_reply late)
@@ -344,6 +347,20 @@ TEST_F(client_files, an_open_that_met_a_change_of_ours_asks_again_after_it)
 	EXPECT_TRUE(kept);
 	EXPECT_EQ(node->version, 11u);
 	EXPECT_EQ(node->kernel_version, 11u);
+}
+
+TEST_F(client_files, an_open_that_a_change_of_ours_overtook_asks_again)
+{
+	auto a = writer_of_a_cached_file();
+	s.before_open = [&] {
+		write(*a);
+		s.set(20, 100); // another client, after our write
+	};
+	const unsigned asked = s.getattrs;
+	close(open());
+	EXPECT_EQ(s.getattrs, asked + 1);
+	EXPECT_FALSE(kept);
+	EXPECT_EQ(node->version, 20u);
 }
 
 TEST_F(client_files, a_change_of_ours_during_a_read_leaves_what_was_read_good)

@@ -84,6 +84,7 @@ test_copies() { area copies; }
 test_locks() { area locks; }
 test_locks_wait() { area locks_wait; }
 test_locks_data() { area locks_data; }
+test_locks_shared() { area locks_shared; }
 test_allocate() { area allocate; }
 test_seek() { area seek; }
 test_copy() { area copy; }
@@ -175,6 +176,7 @@ late()
 }
 
 test_streamed() { late streamed; }
+test_beside_write() { late beside_write; }
 test_unlock_unknown() { late unlock_unknown; }
 test_behind_end() { late behind_end; }
 test_cut_mapped() { late cut_mapped ,strict,nolease; }
@@ -235,6 +237,7 @@ test_closed()
 
 test_lost_for_all() { crashing lost_for_all; }
 test_tmpfile_kept() { crashing tmpfile_kept; }
+test_locks_lost() { crashing locks_lost; }
 test_locks_kept() { crashing locks_kept; }
 
 counted() { od -An -tu8 -j4096 -N8 /srv/locks_data/f 2>/dev/null; }

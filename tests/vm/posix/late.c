@@ -165,6 +165,124 @@ void streamed_area(void)
 	CHECK(!close(elsewhere));
 }
 
+/* A task that opens or locks the second page of a file and reads it. */
+struct late_reader {
+	int fd; /* -1: it opens the file; else it locks the page */
+	char got[8];
+	volatile bool ended, good;
+};
+
+static bool lock_second_page(int fd)
+{
+	return !fcntl(fd, F_SETLK,
+		      &(struct flock){.l_type = F_RDLCK, .l_start = PAGE, .l_len = PAGE});
+}
+
+static void *open_or_lock_and_read(void *p)
+{
+	struct late_reader *r = p;
+	/* An open for writing always asks storage: there are no leases for it. */
+	const int fd = r->fd < 0 ? open("f", O_RDWR) : r->fd;
+
+	r->good = fd >= 0 && (r->fd < 0 || lock_second_page(fd)) && pread(fd, r->got, 7, PAGE) == 7;
+	if (r->fd < 0 && fd >= 0)
+		close(fd);
+	r->ended = true;
+	return NULL;
+}
+
+/* The file has two pages of 'b', which this node knows at a version that is a proof. */
+static int open_two_pages(int *elsewhere)
+{
+	char page[PAGE], got[PAGE];
+	int fd;
+
+	memset(page, 'b', sizeof(page));
+	*elsewhere = open(other("f"), O_CREAT | O_RDWR, 0600);
+	if (*elsewhere < 0 || pwrite(*elsewhere, page, PAGE, 0) != PAGE ||
+	    pwrite(*elsewhere, page, PAGE, PAGE) != PAGE || fsync(*elsewhere))
+		return -1;
+	let_clock_tick();
+	fd = open("f", O_RDWR);
+	return fd >= 0 && pread(fd, got, PAGE, 0) == PAGE && pread(fd, got, PAGE, PAGE) == PAGE
+		       ? fd
+		       : -1;
+}
+
+/* Gives a task that does not wait for the held WRITE time to read old bytes. */
+static void may_end(const struct late_reader *r)
+{
+	for (unsigned int i = 0; i < 40 && !r->ended; i++)
+		pause_shortly();
+}
+
+/* The reply to an open comes while a WRITE is under way, or when it has just ended. */
+static void opened_beside(bool write_ends_first)
+{
+	struct late_reader r = {.fd = -1};
+	char page[PAGE];
+	pthread_t reader;
+	int fd, elsewhere, before[2];
+
+	memset(page, 'm', sizeof(page));
+	NEED((fd = open_two_pages(&elsewhere)) >= 0);
+	before[0] = times_done("held write 0");
+	before[1] = times_done("held open 0");
+	NEED(calls_are(0) && between("hold write 0"));
+	CHECK(write_begins(fd, page, 0) && is_done("held write 0", before[0] + 1));
+	let_clock_tick();
+	CHECK(pwrite(elsewhere, "foreign", 7, PAGE) == 7 && !fsync(elsewhere));
+	let_clock_tick();
+	NEED(!write_ends_first || between("hold open"));
+	NEED(!pthread_create(&reader, NULL, open_or_lock_and_read, &r));
+	if (write_ends_first)
+		CHECK(is_done("held open 0", before[1] + 1) && between("go write 0") &&
+		      calls_are(1));
+	else
+		may_end(&r);
+	CHECK(between("go") && !pthread_join(reader, NULL));
+	CHECK(r.good && !memcmp(r.got, "foreign", 7));
+	CHECK(!close(fd) && !close(elsewhere) && !unlink("f"));
+}
+
+/* The reply that follows a grant comes while a WRITE of another range is under way. */
+static void locked_beside(void)
+{
+	struct late_reader r;
+	char page[PAGE];
+	pthread_t reader;
+	int fd, elsewhere, before[2];
+
+	memset(page, 'm', sizeof(page));
+	NEED((fd = open_two_pages(&elsewhere)) >= 0);
+	CHECK(pwrite(elsewhere, "foreign", 7, PAGE) == 7 && !fsync(elsewhere));
+	let_clock_tick();
+	before[0] = times_done("held write 0");
+	before[1] = times_done("held getattr 0");
+	NEED(calls_are(0) && between("hold getattr") && between("hold write 0"));
+	r = (struct late_reader){.fd = fd};
+	NEED(!pthread_create(&reader, NULL, open_or_lock_and_read, &r));
+	CHECK(is_done("held getattr 0", before[1] + 1));
+	CHECK(write_begins(fd, page, 0) && is_done("held write 0", before[0] + 1));
+	CHECK(between("go getattr"));
+	may_end(&r);
+	CHECK(between("go") && !pthread_join(reader, NULL));
+	CHECK(r.good && !memcmp(r.got, "foreign", 7));
+	CHECK(!close(fd) && !close(elsewhere) && !unlink("f"));
+}
+
+/*
+ * While a WRITE of this node is under way, attributes do not show whether another node has written
+ * too. An open and a lock must not return before that is known.
+ */
+void beside_write_area(void)
+{
+	NEED(getenv("BETWEEN") && getenv("INFO"));
+	opened_beside(false);
+	opened_beside(true);
+	locked_beside();
+}
+
 static bool range_lock(int fd, short type)
 {
 	return !fcntl(fd, F_SETLK, &(struct flock){.l_type = type, .l_len = PAGE});

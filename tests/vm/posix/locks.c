@@ -6,10 +6,11 @@
  *
  * Another process stands for the other node, so all but the restart also holds on any
  * single file system. crash.c describes the orders to the topic's script that locks_kept
- * gives; "restart" starts a daemon with the state that the last one left.
+ * and locks_lost give; "restart" starts a daemon with the state that the last one left.
  */
 #define _GNU_SOURCE
 #include <poll.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -348,6 +349,108 @@ void locks_data_area(void)
 		      last[0] == 2 * ROUNDS && last[1] == 2 * ROUNDS);
 		CHECK(!close(fd));
 	}
+}
+
+/* A write lock that becomes a read lock: other readers see what was written under it. */
+void locks_shared_area(void)
+{
+	char got[8] = "";
+	int fd = -1, second = -1;
+
+	for (enum how how = 0; how < HOWS; how++) {
+		NEED(put("f", "before"));
+		let_clock_tick(); /* the version is a proof now, and the lock drops no pages */
+		NEED((fd = open("f", O_RDWR)) >= 0 && (second = open(other("f"), O_RDWR)) >= 0);
+		CHECK(!lock(fd, how, F_WRLCK, false, 0, 0) && pread(fd, got, 6, 0) == 6);
+		CHECK(pwrite(fd, "behind", 6, 0) == 6 && !lock(fd, how, F_RDLCK, false, 0, 0));
+		CHECK(!lock(second, how, F_RDLCK, false, 0, 0));
+		CHECK(pread(second, got, 6, 0) == 6 && !strcmp(got, "behind"));
+		CHECK(!close(second) && !close(fd));
+	}
+}
+
+/* Whether the other mount reads one of these letters at the start of each page. */
+static bool pages_start(const char *letters)
+{
+	const int fd = open(other("f"), O_RDONLY);
+	bool good = fd >= 0;
+	char c = 0;
+
+	for (off_t i = 0; letters[i]; i++) {
+		good = good && pread(fd, &c, 1, i * PAGE) == 1 && c == letters[i];
+		if (!good)
+			fprintf(stderr, "page %ld starts with '%c'\n", (long)i, c);
+	}
+	return fd >= 0 && !close(fd) && good;
+}
+
+static bool fill(int fd, char letter, off_t page)
+{
+	char bytes[PAGE];
+
+	memset(bytes, letter, sizeof(bytes));
+	return pwrite(fd, bytes, PAGE, page * PAGE) == PAGE;
+}
+
+static sigjmp_buf at_bus_error;
+
+static void on_bus_error(int number)
+{
+	(void)number;
+	siglongjmp(at_bus_error, 1);
+}
+
+/* Whether a store there raises SIGBUS. */
+static bool store_fails(volatile char *to)
+{
+	struct sigaction now = {.sa_handler = on_bus_error}, before;
+	volatile bool failed = true;
+
+	sigaction(SIGBUS, &now, &before);
+	if (!sigsetjmp(at_bus_error, 1)) {
+		*to = 'm';
+		failed = false;
+	}
+	sigaction(SIGBUS, &before, NULL);
+	return failed;
+}
+
+/*
+ * What was written under a lock that is lost never gets to storage, where the next holder may have
+ * written since: neither a WRITE that was under way nor pages that are dirty in the cache, written
+ * or stored. Another open file of this node would permit these WRITEs.
+ */
+void locks_lost_area(void)
+{
+	const int start = SYNC_FILE_RANGE_WRITE;
+	int fd = -1, second = -1;
+	struct statvfs any;
+	char *map;
+
+	NEED(getenv("WANTED") && (fd = open("f", O_CREAT | O_RDWR, 0600)) >= 0);
+	CHECK(fill(fd, 'o', 0) && fill(fd, 'o', 1) && fill(fd, 'o', 2) && !fsync(fd));
+	map = mmap(NULL, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	NEED(map != MAP_FAILED && (second = open("f", O_RDWR)) >= 0);
+	CHECK(!lock(fd, FLOCK, F_WRLCK, false, 0, 0));
+	/* Storage comes back with what it has now, as if the next holder had written that. */
+	NEED(storage_does("save"));
+	CHECK(fill(fd, 'm', 0) && fill(fd, 'm', 1));
+	map[2 * PAGE] = 'm';
+	NEED(storage_does("stop"));
+	CHECK(!sync_file_range(fd, 0, PAGE, start));
+	NEED(storage_does("crash"));
+	CHECK(!statvfs(".", &any)); /* this node knows the new daemon */
+	FAILS(fsync(fd), EIO);
+	FAILS(fsync(second), EIO);
+	CHECK(pages_start("ooo") && store_fails(map + 2 * PAGE));
+	/* The other open file, which has lost nothing, goes on while the first is still open. */
+	CHECK(fill(second, 'n', 1) && !fsync(second) && pages_start("ono"));
+	FAILS(pwrite(fd, "m", 1, 0), EIO);
+	CHECK(!munmap(map, 3 * PAGE));
+	close(fd);
+	NEED((fd = open("f", O_RDWR)) >= 0 && !lock(fd, FLOCK, F_WRLCK, false, 0, 0));
+	CHECK(fill(fd, 'p', 2) && !fsync(fd) && pages_start("onp"));
+	CHECK(!close(fd) && !close(second));
 }
 
 void locks_kept_area(void)

@@ -18,9 +18,9 @@
  * Variables in the environment: the areas statx and clone look into the exported file system, where
  * BELOW names the directory of the areas; quota sets a limit on its device QUOTA_DEVICE; in_flight
  * stops the storage daemon, process DAEMON, for a moment, and reads the mount's file "info" at
- * INFO. crash.c describes those of written_again, handed_over, lost_for_all, closed and
- * locks_kept, late.c those of streamed, unlock_unknown, behind_end, and of cut_mapped,
- * append_mapped, read_grown and direct_foreign.
+ * INFO. crash.c describes those of written_again, handed_over, lost_for_all, closed, locks_lost and
+ * locks_kept, late.c those of streamed, beside_write, unlock_unknown, behind_end, and of
+ * cut_mapped, append_mapped, read_grown and direct_foreign.
  *
  * Status: 0 success, 1 a check failed, 2 usage or nothing could be checked.
  */
@@ -79,6 +79,8 @@ static const struct {
 	{"locks", locks_area},
 	{"locks_wait", locks_wait_area},
 	{"locks_data", locks_data_area},
+	{"locks_shared", locks_shared_area},
+	{"locks_lost", locks_lost_area},
 	{"locks_kept", locks_kept_area},
 	{"allocate", allocate_area},
 	{"seek", seek_area},
@@ -94,6 +96,7 @@ static const struct {
 	{"lost_for_all", lost_for_all_area},
 	{"closed", closed_area},
 	{"streamed", streamed_area},
+	{"beside_write", beside_write_area},
 	{"unlock_unknown", unlock_unknown_area},
 	{"behind_end", behind_end_area},
 	{"dropped_mapped", dropped_mapped_area},
