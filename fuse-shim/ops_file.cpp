@@ -144,9 +144,12 @@ void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, std::size_t size
 	context &c = context_of(req);
 	if (control::owns(ino))
 		return c.files_of_control.write(req, ino, {data, size});
+	// A mapping's page, from any open file that was mapped, belongs where the kernel has it.
+	// For other writes, the request has the flags as fcntl(2) left them.
+	const bool appends = !fi->writepage && fi->flags & O_APPEND;
 	iovec v{const_cast<char *>(data), size};
-	int err = c.mount.files().write(file_of(fi), static_cast<std::uint64_t>(offset), {&v, 1},
-					size);
+	int err = c.mount.files().write(file_of(fi), appends, static_cast<std::uint64_t>(offset),
+					{&v, 1}, size);
 	if (err)
 		return reply_status(req, err);
 	take_set_id(req, c, ino, file_of(fi));

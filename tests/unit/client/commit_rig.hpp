@@ -219,7 +219,7 @@ protected:
 	int try_write(open_file &file, std::uint64_t offset, std::string text)
 	{
 		iovec v{text.data(), text.size()};
-		return f->write(file, offset, {&v, 1}, text.size());
+		return f->write(file, file.appends(), offset, {&v, 1}, text.size());
 	}
 	void write(open_file &file, std::uint64_t offset, std::string text)
 	{

@@ -182,7 +182,7 @@ protected:
 	{
 		char data[10] = {};
 		iovec v{data, sizeof(data)};
-		ASSERT_EQ(f.write(file, offset, {&v, 1}, sizeof(data)), 0);
+		ASSERT_EQ(f.write(file, file.appends(), offset, {&v, 1}, sizeof(data)), 0);
 	}
 	void close(std::unique_ptr<open_file> file) { f.release(std::move(file)); }
 	// A file with its second block in the store, open for writing, with pages in the
@@ -529,7 +529,7 @@ protected:
 		char byte = 0;
 		iovec v{&byte, 1};
 		if (which == "write")
-			return f.write(*writer, 0, {&v, 1}, 1);
+			return f.write(*writer, false, 0, {&v, 1}, 1);
 		if (which == "cut")
 			return f.setattr(who, *node, {storage::set_size, 0, 0, 0, 5, {}, {}}, attr);
 		return f.open(who, *node, O_RDWR | O_TRUNC, a);
