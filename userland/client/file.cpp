@@ -311,9 +311,10 @@ void files::given(read_answer &&a)
 }
 
 int files::write(open_file &f, bool appends, std::uint64_t offset, std::span<const iovec> data,
-		 std::size_t length)
+		 std::size_t length, std::optional<range> &drop)
 {
 	settle(f);
+	drop.reset();
 	inode &node = *f.node;
 	open_file *as = nullptr;
 	change_order::hold turn;
@@ -338,6 +339,13 @@ int files::write(open_file &f, bool appends, std::uint64_t offset, std::span<con
 			node.changes.spoiled(offset, appends ? unstable::to_the_end : length);
 		return err;
 	}
+	// Told to 'inodes_' once the change is recorded.
+	const auto changed = [&] {
+		if (!f.past_cache())
+			inodes_.changed(node, r, offset, length);
+		else if (inodes_.changed_past_cache(node, r, offset, length))
+			drop = {offset, length};
+	};
 	// Set 'uncommitted' after the change is recorded: a concurrent close looks at both.
 	if (appends) {
 		// The daemon chose the offset; the kernel had assumed one.
@@ -347,13 +355,18 @@ int files::write(open_file &f, bool appends, std::uint64_t offset, std::span<con
 		// Cannot be written again: it would go to another offset.
 		node.changes.acknowledged(r.verifier, offset, length);
 		f.uncommitted = true;
-		inodes_.changed(node, r, offset, length);
-		if (assumed != offset)
+		changed();
+		if (assumed == offset)
+			return 0;
+		// The kernel also gets the end of the file wrong.
+		if (f.past_cache())
+			drop = range{};
+		else
 			inodes_.misplaced(node);
 		return 0;
 	}
 	if (commits && r.stable && node.changes.wrote_stable(before, r.verifier)) {
-		inodes_.changed(node, r, offset, length);
+		changed();
 		return 0;
 	}
 	if (node.changes.wrote(*kept_, r.verifier, as->open_id, era, offset, data, length))
@@ -361,7 +374,7 @@ int files::write(open_file &f, bool appends, std::uint64_t offset, std::span<con
 	f.uncommitted = true;
 	if (kept_->crowded())
 		committer_.hurry();
-	inodes_.changed(node, r, offset, length);
+	changed();
 	return 0;
 }
 

@@ -23,6 +23,7 @@
 #include <fcntl.h>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -51,6 +52,10 @@ public:
 	open_file &operator=(const open_file &) = delete;
 	bool writes() const { return (flags & O_ACCMODE) != O_RDONLY; }
 	bool appends() const { return flags & O_APPEND; }
+	// The kernel shall send its writes past the page cache: storage chooses the offset of
+	// appended bytes, so the kernel must not cache them at the offset that it assumes. A file
+	// open for reading too needs the cache for its mappings.
+	bool past_cache() const { return appends() && (flags & O_ACCMODE) == O_WRONLY; }
 
 	const std::shared_ptr<inode> node;
 	const caller opener;
@@ -104,9 +109,15 @@ public:
 			       read_answer &out);
 	// The kernel has put all of the answer into its page cache. The file may be closed by now.
 	void given(read_answer &&);
-	// appends: at the end of the file, wherever storage finds it, not at the offset.
+	struct range {
+		std::uint64_t offset, length;
+	};
+	// appends: at the end of the file, wherever storage finds it, not at the offset. drop: out,
+	// the kernel must drop its pages of this range before the write is answered; length 0: to
+	// the end of the file.
 	[[nodiscard]] int write(open_file &, bool appends, std::uint64_t offset,
-				std::span<const iovec> data, std::size_t length);
+				std::span<const iovec> data, std::size_t length,
+				std::optional<range> &drop);
 	// fallocate(2): mode is FALLOC_FL_*.
 	[[nodiscard]] int fallocate(open_file &, int mode, std::uint64_t offset,
 				    std::uint64_t length);
@@ -145,9 +156,6 @@ public:
 	std::uint64_t written_again() const { return written_again_; }
 
 private:
-	struct range {
-		std::uint64_t offset, length;
-	};
 	// A change that leaves the file's bytes as they are: ask(result, handler of a late reply).
 	template <class act> int change_beside(inode &, act ask);
 	std::shared_ptr<const content> content_of(open_file &, std::uint64_t *breaks = nullptr);

@@ -242,8 +242,9 @@ TEST_F(client_commit, a_write_in_place_to_a_file_opened_for_appending)
 	auto a = open(O_RDWR | O_APPEND);
 	std::string text = "aaaa";
 	iovec v{text.data(), text.size()};
-	ASSERT_EQ(f->write(*a, false, 0, {&v, 1}, text.size()), 0);
-	ASSERT_EQ(f->write(*a, false, 4, {&v, 1}, text.size()), 0);
+	std::optional<files::range> drop;
+	ASSERT_EQ(f->write(*a, false, 0, {&v, 1}, text.size(), drop), 0);
+	ASSERT_EQ(f->write(*a, false, 4, {&v, 1}, text.size(), drop), 0);
 	s.crash();
 	EXPECT_EQ(f->commit(*a), 0);
 	EXPECT_EQ(disk(), "aaaaaaaa");
