@@ -186,6 +186,10 @@ int files::open_as(open_file &f, bool appends, open_file *&out)
 		open_result r;
 		if (int err = storage_.open(f.opener, f.node->fh, flags, 0, r))
 			return err;
+		if (write_result end; !storage_.goes_with(r.open_id, f.open_id)) {
+			(void)storage_.close(f.node->fh, r.open_id, end);
+			return -EBADF;
+		}
 		f.other = std::make_unique<open_file>(*f.node, f.opener, r.open_id, flags);
 	}
 	out = f.other.get();
