@@ -9,6 +9,7 @@
 #include "fuse-shim/shim.hpp"
 
 #include <cerrno>
+#include <optional>
 
 namespace coop::shim
 {
@@ -19,9 +20,7 @@ namespace
 void fill_in(const context &c, client::files::open_answer &a, fuse_file_info *fi)
 {
 	fi->keep_cache = a.keep;
-	// The daemon chooses the offset of appended bytes, so the kernel must not cache them at the
-	// offset that it assumes.
-	fi->direct_io = (fi->flags & O_APPEND) && (fi->flags & O_ACCMODE) == O_WRONLY;
+	fi->direct_io = a.file->past_cache();
 	// A close of a read-only file has only POSIX locks to release; with local ones, it has
 	// nothing to do.
 	fi->noflush = (fi->flags & O_ACCMODE) == O_RDONLY && c.mount.options().local_posix;
@@ -144,13 +143,25 @@ void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, std::size_t size
 	context &c = context_of(req);
 	if (control::owns(ino))
 		return c.files_of_control.write(req, ino, {data, size});
+	// A mapping's page, from any open file that was mapped, belongs where the kernel has it.
+	// For other writes, the request has the flags as fcntl(2) left them.
+	const bool appends = !fi->writepage && fi->flags & O_APPEND;
 	iovec v{const_cast<char *>(data), size};
-	int err = c.mount.files().write(file_of(fi), static_cast<std::uint64_t>(offset), {&v, 1},
-					size);
+	std::optional<client::files::range> drop;
+	int err = c.mount.files().write(file_of(fi), appends, static_cast<std::uint64_t>(offset),
+					{&v, 1}, size, drop);
 	if (err)
 		return reply_status(req, err);
 	take_set_id(req, c, ino, file_of(fi));
-	fuse_reply_write(req, size);
+	if (!drop) {
+		fuse_reply_write(req, size);
+		return;
+	}
+	c.later.run([req, &c, ino, drop, size] {
+		fuse_lowlevel_notify_inval_inode(c.session, ino, static_cast<off_t>(drop->offset),
+						 static_cast<off_t>(drop->length));
+		fuse_reply_write(req, size);
+	});
 }
 
 void op_flush(fuse_req_t req, fuse_ino_t ino, fuse_file_info *fi)

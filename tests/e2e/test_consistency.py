@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """An open sees what another node wrote before; unchanged files stay cached."""
+import fcntl
 import mmap
 import os
 import random
@@ -164,13 +165,15 @@ def test_open_file_learns_of_a_change(cluster):
         assert os.pread(f.fileno(), 10000, 0) == b"b" * 10000
 
 
-def test_append_from_two_nodes(cluster):
+@pytest.mark.parametrize("when", ["open", "fcntl"])
+def test_append_from_two_nodes(cluster, when):
     a, b = cluster.connected(2)
     put(a.path + "/log", b"")
     count = 200
 
     def append(node, mark):
-        fd = os.open(node.path + "/log", os.O_WRONLY | os.O_APPEND)
+        fd = os.open(node.path + "/log", os.O_WRONLY | (os.O_APPEND if when == "open" else 0))
+        fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)
         for i in range(count):
             os.write(fd, f"{mark}{i:04d}\n".encode())
         os.close(fd)
@@ -195,6 +198,25 @@ def test_append_and_read_through_one_descriptor(cluster):
     os.close(fd)
     for place in (a.path, b.path, cluster.export):
         assert get(place + "/log") == b"start\nfrom a\nfrom b\n", place
+
+
+# A mapping's pages are written in place, through any descriptor that the kernel finds.
+def test_stores_beside_a_mapping_that_appends(cluster):
+    node = cluster.node(peers=False)
+    put(node.path + "/f", b"." * 10000)
+    plain = os.open(node.path + "/f", os.O_RDWR)
+    appends = os.open(node.path + "/f", os.O_RDWR | os.O_APPEND)
+    with mmap.mmap(plain, 10000) as m, mmap.mmap(appends, 10000) as n:
+        m[5000:5001] = b"m"
+        n[9000:9001] = b"n"
+        m.flush()
+        os.write(appends, b"end")
+    os.close(plain)
+    os.close(appends)
+    expected = bytearray(b"." * 10000 + b"end")
+    expected[5000:5001], expected[9000:9001] = b"m", b"n"
+    assert get(cluster.export + "/f") == expected
+    assert get(node.path + "/f") == expected
 
 
 def test_unlinked_on_another_node(cluster):

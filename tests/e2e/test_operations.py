@@ -6,6 +6,7 @@ equal.
 """
 import ctypes
 import errno
+import fcntl
 import mmap
 import os
 import stat
@@ -105,6 +106,44 @@ def append(d):
     seen = os.pread(fd, 100, 0)
     os.close(fd)
     return seen
+
+
+def append_flag_taken_off(d):
+    put(d + "/f", b"0123456789")
+    fd = os.open(d + "/f", os.O_WRONLY | os.O_APPEND)
+    os.write(fd, b"A")
+    fcntl.fcntl(fd, fcntl.F_SETFL, 0)
+    os.pwrite(fd, b"x", 1)
+    before = get(d + "/f")
+    fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)
+    os.pwrite(fd, b"B", 0)
+    os.fsync(fd)
+    os.close(fd)
+    return before, get(d + "/f")
+
+
+def append_flag_put_on(d):
+    put(d + "/f", b"0123456789")
+    with open(d + "/f", "r+b", buffering=0) as f:
+        fcntl.fcntl(f, fcntl.F_SETFL, os.O_APPEND)
+        os.pwrite(f.fileno(), b"A", 1)
+        f.write(b"B")
+        fcntl.fcntl(f, fcntl.F_SETFL, 0)
+        os.pwrite(f.fileno(), b"x", 1)
+        os.fsync(f.fileno())
+    return get(d + "/f")
+
+
+def stores_into_an_appended_file(d):
+    put(d + "/f", b"." * 10000)
+    fd = os.open(d + "/f", os.O_RDWR | os.O_APPEND)
+    with mmap.mmap(fd, 10000) as m:
+        m[5000:5006] = b"stored"
+        m.flush()
+        os.write(fd, b"end")
+        m[1:3] = b"in"
+    os.close(fd)
+    return get(d + "/f")
 
 
 def truncate_down_and_up(d):

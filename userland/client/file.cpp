@@ -174,6 +174,28 @@ int files::create(const caller &who, const handle &dir, std::string_view name, i
 	return 0;
 }
 
+// out: f, or its other half. The caller holds the turn of the file's changes, so this reply tells
+// nothing that the change's own will not.
+int files::open_as(open_file &f, bool appends, open_file *&out)
+{
+	out = &f;
+	if (f.appends() == appends)
+		return 0;
+	if (!f.other) {
+		const int flags = (f.flags & O_ACCMODE) | (appends ? O_APPEND : 0);
+		open_result r;
+		if (int err = storage_.open(f.opener, f.node->fh, flags, 0, r))
+			return err;
+		if (write_result end; !storage_.goes_with(r.open_id, f.open_id)) {
+			(void)storage_.close(f.node->fh, r.open_id, end);
+			return -EBADF;
+		}
+		f.other = std::make_unique<open_file>(*f.node, f.opener, r.open_id, flags);
+	}
+	out = f.other.get();
+	return 0;
+}
+
 // The file's contents at the newest known version, as this opener may read them. breaks: they are
 // for the kernel, which may cache them from now on (see inode::breaks).
 std::shared_ptr<const content> files::content_of(open_file &f, std::uint64_t *breaks)
@@ -292,18 +314,21 @@ void files::given(read_answer &&a)
 	}
 }
 
-int files::write(open_file &f, std::uint64_t offset, std::span<const iovec> data,
-		 std::size_t length)
+int files::write(open_file &f, bool appends, std::uint64_t offset, std::span<const iovec> data,
+		 std::size_t length, std::optional<range> &drop)
 {
 	settle(f);
+	drop.reset();
 	inode &node = *f.node;
-	const bool appends = f.flags & O_APPEND;
+	open_file *as = nullptr;
 	change_order::hold turn;
 	write_result r;
 	// Before taking the turn: the committer may need it to make room.
 	if (int err = appends ? 0 : kept_->wait_for_room(storage_.patience()))
 		return err;
 	if (int err = begin_change(node, turn))
+		return err;
+	if (int err = open_as(f, appends, as))
 		return err;
 	const std::uint64_t era = appends ? 0 : storage_.lock_era(node.fh);
 	// For O_DSYNC the kernel asks for an fsync after each write. Without commits at close that
@@ -312,12 +337,19 @@ int files::write(open_file &f, std::uint64_t offset, std::span<const iovec> data
 			     !node.changes.keeps();
 	const unstable::cover before = commits ? node.changes.covered() : unstable::cover{};
 	if (int err =
-		    storage_.write(node.fh, f.open_id, offset, data, r,
+		    storage_.write(node.fh, as->open_id, offset, data, r,
 				   inherit(node, turn, {offset, appends ? 0 : length}), commits)) {
 		if (half_done(err))
 			node.changes.spoiled(offset, appends ? unstable::to_the_end : length);
 		return err;
 	}
+	// Told to 'inodes_' once the change is recorded.
+	const auto changed = [&] {
+		if (!f.past_cache())
+			inodes_.changed(node, r, offset, length);
+		else if (inodes_.changed_past_cache(node, r, offset, length))
+			drop = {offset, length};
+	};
 	// Set 'uncommitted' after the change is recorded: a concurrent close looks at both.
 	if (appends) {
 		// The daemon chose the offset; the kernel had assumed one.
@@ -327,21 +359,26 @@ int files::write(open_file &f, std::uint64_t offset, std::span<const iovec> data
 		// Cannot be written again: it would go to another offset.
 		node.changes.acknowledged(r.verifier, offset, length);
 		f.uncommitted = true;
-		inodes_.changed(node, r, offset, length);
-		if (assumed != offset)
+		changed();
+		if (assumed == offset)
+			return 0;
+		// The kernel also gets the end of the file wrong.
+		if (f.past_cache())
+			drop = range{};
+		else
 			inodes_.misplaced(node);
 		return 0;
 	}
 	if (commits && r.stable && node.changes.wrote_stable(before, r.verifier)) {
-		inodes_.changed(node, r, offset, length);
+		changed();
 		return 0;
 	}
-	if (node.changes.wrote(*kept_, r.verifier, f.open_id, era, offset, data, length))
+	if (node.changes.wrote(*kept_, r.verifier, as->open_id, era, offset, data, length))
 		committer_.began(node);
 	f.uncommitted = true;
 	if (kept_->crowded())
 		committer_.hurry();
-	inodes_.changed(node, r, offset, length);
+	changed();
 	return 0;
 }
 
@@ -357,12 +394,20 @@ void files::release(std::unique_ptr<open_file> f)
 		return storage_.close_reader(f->node->fh, f->open_id);
 	}
 	leave(*f);
+	if (f->other) {
+		leave(*f->other);
+		close_writer(*f->other);
+	}
+	close_writer(*f);
+	inodes_.writer_gone(*f->node);
+}
+
+void files::close_writer(open_file &f)
+{
 	ticket asked = inodes_.now();
 	write_result r;
-	int err = storage_.close(f->node->fh, f->open_id, r);
-	if (!err)
-		inodes_.learn(*f->node, asked, r.attr, nullptr, false);
-	inodes_.writer_gone(*f->node);
+	if (!storage_.close(f.node->fh, f.open_id, r))
+		inodes_.learn(*f.node, asked, r.attr, nullptr, false);
 }
 
 int files::lock(open_file &f, const coop_st_lock &what, bool wait, storage::lock_granted granted,

@@ -13,12 +13,17 @@
 // after, so pages that the write did not touch stay valid (inode.hpp). fsync and close make writes
 // stable, write again what a crash of storage lost, or report that writes may be lost
 // (unstable.hpp). A change whose caller was killed keeps its turn until storage has answered.
+//
+// Storage appends every write of an open with O_APPEND. But fcntl(2) changes that flag of an open
+// file, and the kernel writes pages of a mapping in place, through any open file that was mapped. A
+// write of the other kind goes through a second open, made when the first such write comes.
 #pragma once
 
 #include <atomic>
 #include <fcntl.h>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -46,6 +51,11 @@ public:
 	open_file(const open_file &) = delete;
 	open_file &operator=(const open_file &) = delete;
 	bool writes() const { return (flags & O_ACCMODE) != O_RDONLY; }
+	bool appends() const { return flags & O_APPEND; }
+	// The kernel shall send its writes past the page cache: storage chooses the offset of
+	// appended bytes, so the kernel must not cache them at the offset that it assumes. A file
+	// open for reading too needs the cache for its mappings.
+	bool past_cache() const { return appends() && (flags & O_ACCMODE) == O_WRONLY; }
 
 	const std::shared_ptr<inode> node;
 	const caller opener;
@@ -54,7 +64,9 @@ public:
 
 	std::atomic<bool> unsettled{false};   // see inode::unsettled
 	std::atomic<bool> uncommitted{false}; // wrote since the last commit
-	std::mutex lock;                      // guards what follows
+	// Opened with the other value of O_APPEND; guarded by the inode's order.
+	std::unique_ptr<open_file> other;
+	std::mutex lock; // guards what follows
 	unstable::mark losses;
 	reader::stream stream;
 	std::shared_ptr<const content> current;
@@ -97,8 +109,15 @@ public:
 			       read_answer &out);
 	// The kernel has put all of the answer into its page cache. The file may be closed by now.
 	void given(read_answer &&);
-	[[nodiscard]] int write(open_file &, std::uint64_t offset, std::span<const iovec> data,
-				std::size_t length);
+	struct range {
+		std::uint64_t offset, length;
+	};
+	// appends: at the end of the file, wherever storage finds it, not at the offset. drop: out,
+	// the kernel must drop its pages of this range before the write is answered; length 0: to
+	// the end of the file.
+	[[nodiscard]] int write(open_file &, bool appends, std::uint64_t offset,
+				std::span<const iovec> data, std::size_t length,
+				std::optional<range> &drop);
 	// fallocate(2): mode is FALLOC_FL_*.
 	[[nodiscard]] int fallocate(open_file &, int mode, std::uint64_t offset,
 				    std::uint64_t length);
@@ -137,9 +156,6 @@ public:
 	std::uint64_t written_again() const { return written_again_; }
 
 private:
-	struct range {
-		std::uint64_t offset, length;
-	};
 	// A change that leaves the file's bytes as they are: ask(result, handler of a late reply).
 	template <class act> int change_beside(inode &, act ask);
 	std::shared_ptr<const content> content_of(open_file &, std::uint64_t *breaks = nullptr);
@@ -160,7 +176,9 @@ private:
 	int bring(inode &, std::uint64_t open_id);
 	int commit_through_any(inode &, write_result &);
 	int write_again(inode &, const unstable::cover &, std::uint64_t verifier);
+	int open_as(open_file &, bool appends, open_file *&out);
 	void leave(open_file &);
+	void close_writer(open_file &);
 	void let_go(inode &);
 	void let_go_of(open_file &, const coop_st_lock &);
 

@@ -190,6 +190,30 @@ bool inode_table::learn(inode &node, ticket asked, const attributes &attr,
 	return true;
 }
 
+// cached: the kernel wrote the same bytes to its own pages before it sent us the write.
+bool inode_table::follow(inode &node, const write_result &r, std::uint64_t offset,
+			 std::uint64_t length, bool cached)
+{
+	node.believed = now();
+	if (!node.version || node.version != r.version_before) {
+		// In the kernel's page cache our new pages are valid, those around them are not.
+		if (!node.kernel_version && cached)
+			node.kernel_version = inode::mixed;
+		return replace(node, r.attr);
+	}
+	const auto size = static_cast<std::uint64_t>(r.attr.st.st_size);
+	if (r.attr.version != node.version)
+		store_.advance({node.fid, node.version}, r.attr.version, offset, length, node.size,
+			       size);
+	if (node.kernel_version == r.version_before || (!node.kernel_version && cached))
+		node.kernel_version = r.attr.version;
+	if (node.kernel_attr == r.version_before)
+		node.kernel_attr = r.attr.version;
+	node.version = r.attr.version;
+	node.size = size;
+	return false;
+}
+
 void inode_table::changed(inode &node, const write_result &r, std::uint64_t offset,
 			  std::uint64_t length)
 {
@@ -197,30 +221,25 @@ void inode_table::changed(inode &node, const write_result &r, std::uint64_t offs
 	beside(node, r.attr);
 	{
 		std::lock_guard guard(node.lock);
-		node.believed = now();
-		auto size = static_cast<std::uint64_t>(r.attr.st.st_size);
-		if (node.version == r.version_before && node.version) {
-			if (r.attr.version != node.version)
-				store_.advance({node.fid, node.version}, r.attr.version, offset,
-					       length, node.size, size);
-			// The kernel wrote the same bytes to its own pages before it sent us the
-			// write.
-			if (!node.kernel_version || node.kernel_version == r.version_before)
-				node.kernel_version = r.attr.version;
-			if (node.kernel_attr == r.version_before)
-				node.kernel_attr = r.attr.version;
-			node.version = r.attr.version;
-			node.size = size;
-		} else {
-			// In the kernel's page cache our new pages are valid, those around them are
-			// not.
-			if (!node.kernel_version)
-				node.kernel_version = inode::mixed;
-			stale = replace(node, r.attr);
-		}
+		stale = follow(node, r, offset, length, true);
 	}
 	if (stale)
 		events_.pages_stale(node);
+}
+
+bool inode_table::changed_past_cache(inode &node, const write_result &r, std::uint64_t offset,
+				     std::uint64_t length)
+{
+	bool stale = false, has_pages = false;
+	beside(node, r.attr);
+	{
+		std::lock_guard guard(node.lock);
+		has_pages = node.kernel_version || node.unsettled;
+		stale = follow(node, r, offset, length, false);
+	}
+	if (stale)
+		events_.pages_stale(node);
+	return has_pages;
 }
 
 void inode_table::misplaced(inode &node)

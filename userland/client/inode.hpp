@@ -33,6 +33,10 @@
 //    drop them earlier: an open, because close-to-open promises it, and a lock
 //    (must_drop), because its holder must see what the last holder wrote. Nodes
 //    that write one page at the same time without a lock have no guarantee.
+// 4. A write that the kernel sends past its page cache leaves old bytes in the
+//    pages, so it drops them (changed_past_cache) before it is answered: until
+//    then the kernel holds the file's lock for writes, so no pwrite() is on its
+//    way, and has not moved the end of the file over the bytes.
 #pragma once
 
 #include <atomic>
@@ -173,6 +177,10 @@ public:
 	// before.version_before to attr. The caller holds the inode's order.
 	void changed(inode &node, const write_result &r, std::uint64_t offset,
 		     std::uint64_t length);
+	// The same for a write that is not in the kernel's pages. True: the kernel may have pages
+	// of these bytes, or will; it must drop them before it gets the answer.
+	[[nodiscard]] bool changed_past_cache(inode &node, const write_result &r,
+					      std::uint64_t offset, std::uint64_t length);
 	// A local change of attributes is done: its reply has the latest extended attributes.
 	void beside(inode &node, const attributes &attr);
 	// Whether the file lacks these (enum coop_st_has), while we believe its attributes.
@@ -187,6 +195,10 @@ public:
 	void emptied(inode &node, const attributes &attr);
 
 private:
+	// Call with the inode's lock held. True: the kernel's pages are stale and may be dropped
+	// now.
+	bool follow(inode &node, const write_result &r, std::uint64_t offset, std::uint64_t length,
+		    bool cached);
 	// Takes over a version outside our own chain; true: the kernel's pages are stale and may be
 	// dropped now.
 	bool replace(inode &node, const attributes &attr);

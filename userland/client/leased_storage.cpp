@@ -280,6 +280,10 @@ public:
 	{
 		return under_->write(fh, open_id, offset, data, out, std::move(late), stable);
 	}
+	bool goes_with(std::uint64_t open_id, std::uint64_t other) override
+	{
+		return under_->goes_with(open_id, other);
+	}
 	int commit(const handle &fh, std::uint64_t open_id, write_result &out) override
 	{
 		const int err = opens_.say(open_id);

@@ -68,12 +68,15 @@ int files::copy(open_file &from, std::uint64_t from_at, open_file &to, std::uint
 {
 	settle(to);
 	inode &node = *to.node;
+	open_file *as = nullptr;
 	change_order::hold turn;
 	write_result r;
 	if (int err = begin_change(node, turn))
 		return err;
+	if (int err = open_as(to, false, as)) // the kernel has refused it if O_APPEND is set now
+		return err;
 	if (int err = storage_.copy({from.node->fh, from.open_id, from_at},
-				    {node.fh, to.open_id, to_at}, length, r,
+				    {node.fh, as->open_id, to_at}, length, r,
 				    inherit(node, turn, {to_at, length}))) {
 		look_again(to, turn, err);
 		return err;

@@ -232,6 +232,13 @@ public:
 	// A file without a name, until link() gives it one; with O_EXCL link() cannot.
 	virtual int tmpfile(const caller &, const handle &dir, int flags, const new_mode &mode,
 			    entry &node, open_result &out) = 0;
+	// These are one open file to its user: the first also ends when the other does because a
+	// lock is lost. False: the other has ended already.
+	virtual bool goes_with([[maybe_unused]] std::uint64_t open_id,
+			       [[maybe_unused]] std::uint64_t other)
+	{
+		return true;
+	}
 	// out: the version of the written contents, if the file was open for writing.
 	virtual int close(const handle &, std::uint64_t open_id, write_result &out) = 0;
 	// Closes a file that was open for reading: sent some time later; returns at once.

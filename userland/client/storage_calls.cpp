@@ -132,6 +132,10 @@ public:
 		return err;
 	}
 
+	bool goes_with(std::uint64_t open_id, std::uint64_t other) override
+	{
+		return link_.goes_with(open_id, other);
+	}
 	int create(const caller &c, const handle &dir, std::string_view name, int flags,
 		   const new_mode &mode, entry &node, open_result &out,
 		   attributes *dir_after) override
@@ -409,19 +413,16 @@ public:
 		return locks_.book().holds({fh, 0, what}, what.type == COOP_ST_LOCK_WRITE);
 	}
 	std::uint64_t lock_era(const handle &fh) override { return locks_.book().era(fh); }
-
 	int getxattr(const caller &c, const handle &fh, std::string_view name, std::uint32_t room,
 		     std::string &value, std::size_t &size) override
 	{
 		return extended(COOP_ST_GETXATTR, in_dir(c, fh, name), room, value, size);
 	}
-
 	int listxattr(const caller &c, const handle &fh, std::uint32_t room, std::string &names,
 		      std::size_t &size) override
 	{
 		return extended(COOP_ST_LISTXATTR, on(c, fh), room, names, size);
 	}
-
 	int setxattr(const caller &c, const handle &fh, std::string_view name,
 		     std::string_view value, int flags, write_result &out, late_reply late) override
 	{
@@ -432,13 +433,11 @@ public:
 		return changed(COOP_ST_SETXATTR, ask, out, {&v, value.empty() ? 0u : 1u},
 			       std::move(late));
 	}
-
 	int removexattr(const caller &c, const handle &fh, std::string_view name, write_result &out,
 			late_reply late) override
 	{
 		return changed(COOP_ST_REMOVEXATTR, in_dir(c, fh, name), out, {}, std::move(late));
 	}
-
 	int statfs(const caller &c, const handle &fh, struct statvfs &out) override
 	{
 		coop_st_body ask = on(c, fh), got{};

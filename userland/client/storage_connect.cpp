@@ -310,6 +310,12 @@ int storage_link::reclaim(std::string &why)
 		if (h.status)
 			lost_files.emplace(l.open_id, l.fh);
 	}
+	{
+		std::lock_guard lock(mutex_);
+		for (const auto &[id, o] : opens_)
+			if (lost_files.contains(o.with))
+				lost_files.emplace(id, o.fh);
+	}
 	for (const auto &[id, fh] : lost_files) {
 		coop_st_body ask{};
 		ask.fh = bytes_of(fh);

@@ -604,6 +604,16 @@ void storage_link::opened(std::uint64_t id, open_record r)
 	opens_.insert_or_assign(id, std::move(r));
 }
 
+bool storage_link::goes_with(std::uint64_t id, std::uint64_t other)
+{
+	std::lock_guard lock(mutex_);
+	const auto it = opens_.find(id);
+	if (it == opens_.end() || !opens_.contains(other))
+		return false;
+	it->second.with = other;
+	return true;
+}
+
 void storage_link::closed(std::uint64_t id)
 {
 	locks_.closed(id);

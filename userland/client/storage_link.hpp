@@ -67,6 +67,7 @@ public:
 		handle fh;
 		caller who;
 		std::uint32_t flags;
+		std::uint64_t with = 0; // see storage::goes_with()
 	};
 
 	explicit storage_link(const storage_options &); // connects; throws
@@ -85,6 +86,7 @@ public:
 	std::shared_ptr<call> make(std::uint16_t op, const coop_st_body &) const;
 
 	void opened(std::uint64_t id, open_record);
+	bool goes_with(std::uint64_t id, std::uint64_t other);
 	void closed(std::uint64_t id);
 	// An open id of this file with write access by this user, 0: none. anyone: or by another
 	// user.

@@ -236,6 +236,24 @@ TEST_F(client_commit, an_append_is_told)
 	EXPECT_EQ(f->written_again(), 0u);
 }
 
+// As after F_SETFL, or for a page of a mapping: it goes through an open without O_APPEND.
+TEST_F(client_commit, a_write_in_place_to_a_file_opened_for_appending)
+{
+	auto a = open(O_RDWR | O_APPEND);
+	std::string text = "aaaa";
+	iovec v{text.data(), text.size()};
+	std::optional<files::range> drop;
+	ASSERT_EQ(f->write(*a, false, 0, {&v, 1}, text.size(), drop), 0);
+	ASSERT_EQ(f->write(*a, false, 4, {&v, 1}, text.size(), drop), 0);
+	s.crash();
+	EXPECT_EQ(f->commit(*a), 0);
+	EXPECT_EQ(disk(), "aaaaaaaa");
+	EXPECT_EQ(s.opens, 2u);
+	EXPECT_EQ(std::set(s.through.begin(), s.through.end()), (std::set<std::uint64_t>{2}));
+	f->release(std::move(a));
+	EXPECT_EQ(s.closed, (std::set<std::uint64_t>{1, 2}));
+}
+
 TEST_F(client_commit, no_room_for_it_is_told_to_all_once)
 {
 	auto a = open(), b = open();

@@ -219,7 +219,8 @@ protected:
 	int try_write(open_file &file, std::uint64_t offset, std::string text)
 	{
 		iovec v{text.data(), text.size()};
-		return f->write(file, offset, {&v, 1}, text.size());
+		std::optional<files::range> drop;
+		return f->write(file, file.appends(), offset, {&v, 1}, text.size(), drop);
 	}
 	void write(open_file &file, std::uint64_t offset, std::string text)
 	{

@@ -185,7 +185,7 @@ protected:
 	{
 		char data[10] = {};
 		iovec v{data, sizeof(data)};
-		ASSERT_EQ(f.write(file, offset, {&v, 1}, sizeof(data)), 0);
+		ASSERT_EQ(f.write(file, file.appends(), offset, {&v, 1}, sizeof(data), drop), 0);
 	}
 	void close(std::unique_ptr<open_file> file) { f.release(std::move(file)); }
 	// A file with its second block in the store, open for writing, with pages in the
@@ -214,6 +214,7 @@ protected:
 	files f{s, *store, r, table, m};
 	inode *node = table.ref(s.file);
 	bool kept = false, attr_stale = false;
+	std::optional<files::range> drop; // by the last write
 };
 
 TEST_F(client_files, the_kernel_keeps_pages_of_the_version_that_it_read)
@@ -444,6 +445,31 @@ TEST_F(client_files, an_append_elsewhere_than_assumed_spoils_the_kernels_pages)
 	EXPECT_EQ(node->size, 120u);
 }
 
+// The kernel sends these past its pages, which still have what was at the end before.
+TEST_F(client_files, pages_of_appended_bytes_are_dropped_if_the_kernel_has_any)
+{
+	s.set(10, 100);
+	table.learn(*node, table.now(), s.file.attr, nullptr, true);
+	s.appends = true;
+	auto a = open(O_WRONLY | O_APPEND);
+	write(*a, 100);
+	EXPECT_FALSE(drop) << "nothing was read here";
+	r.good = 11;
+	auto reader = open();
+	EXPECT_EQ(read(*reader), 0);
+	write(*a, 110);
+	ASSERT_TRUE(drop);
+	EXPECT_EQ(drop->offset, 110u);
+	EXPECT_EQ(drop->length, 10u);
+	close(open());
+	EXPECT_TRUE(kept) << "the other pages are valid";
+	write(*a, 110); // the end is at 120
+	ASSERT_TRUE(drop);
+	EXPECT_EQ(drop->offset, 0u);
+	EXPECT_EQ(drop->length, 0u);
+	EXPECT_EQ(stale, 0u);
+}
+
 TEST_F(client_files, only_writers_commit_at_close)
 {
 	auto a = open(O_RDWR);
@@ -546,7 +572,7 @@ protected:
 		char byte = 0;
 		iovec v{&byte, 1};
 		if (which == "write")
-			return f.write(*writer, 0, {&v, 1}, 1);
+			return f.write(*writer, false, 0, {&v, 1}, 1, drop);
 		if (which == "cut")
 			return f.setattr(who, *node, {storage::set_size, 0, 0, 0, 5, {}, {}}, attr);
 		return f.open(who, *node, O_RDWR | O_TRUNC, a);

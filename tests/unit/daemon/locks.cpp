@@ -285,12 +285,18 @@ TEST_F(daemon_locks, without_its_lock_an_open_file_is_of_no_use)
 	start();
 	auto a = join(), b = join();
 	ASSERT_EQ(a->lock(range(1, wr)), 0);
+	open_result other, late;
+	ASSERT_EQ(a->s->open(me(), a->file.fh, O_RDWR | O_APPEND, 0, other), 0);
+	ASSERT_TRUE(a->s->goes_with(other.open_id, a->open_id));
 	server_.reset();
 	std::filesystem::remove_all(base_ / "state" / "locks"); // the daemon forgets the lock
 	start_again();
 	ASSERT_EQ(b->lock(range(1, wr)), 0);
 	write_result out;
 	EXPECT_EQ(write_text(*a->s, a->file, a->open_id, 0, "mine", out), -EBADF);
+	EXPECT_EQ(write_text(*a->s, a->file, other.open_id, 0, "mine", out), -EBADF);
+	ASSERT_EQ(a->s->open(me(), a->file.fh, O_RDWR | O_APPEND, 0, late), 0);
+	EXPECT_FALSE(a->s->goes_with(late.open_id, a->open_id));
 	EXPECT_EQ(disk("f"), "0123456789");
 }
 

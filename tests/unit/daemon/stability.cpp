@@ -199,10 +199,11 @@ TEST_F(daemon_stability, a_writer_writes_again_what_the_crash_took)
 	ASSERT_EQ(f.open(me(), *node, O_RDWR, b), 0);
 	char text[] = "text";
 	const iovec v{text, 4};
-	ASSERT_EQ(f.write(*a.file, 0, {&v, 1}, 4), 0);
+	std::optional<files::range> drop;
+	ASSERT_EQ(f.write(*a.file, false, 0, {&v, 1}, 4, drop), 0);
 	restart_under("one boot");
 	EXPECT_EQ(f.commit(*a.file), 0);
-	ASSERT_EQ(f.write(*a.file, 0, {&v, 1}, 4), 0);
+	ASSERT_EQ(f.write(*a.file, false, 0, {&v, 1}, 4, drop), 0);
 	server_.reset();
 	put("f", "");
 	settings_.boot_id = "another boot";
@@ -211,7 +212,7 @@ TEST_F(daemon_stability, a_writer_writes_again_what_the_crash_took)
 	EXPECT_EQ(f.commit(*b.file), 0);
 	EXPECT_EQ(disk("f"), "text");
 	EXPECT_EQ(f.written_again(), 1u);
-	ASSERT_EQ(f.write(*a.file, 0, {&v, 1}, 4), 0);
+	ASSERT_EQ(f.write(*a.file, false, 0, {&v, 1}, 4, drop), 0);
 	EXPECT_EQ(f.flush(*a.file), 0);
 	f.release(std::move(a.file));
 	f.release(std::move(b.file));

@@ -7,7 +7,7 @@
 #: memory 1536
 #: deadline 600
 #: short both_ways
-#: long removed_while_read device_removal
+#: long removed_while_read append_beside_reader device_removal
 
 server=10.77.0.1
 nodes="a b c"
@@ -91,6 +91,26 @@ test_removed_while_read()
 	removed_while_read ""
 	removed_while_read listed
 	down c
+}
+
+# The kernel sends what a program appends past its cached pages: readers of the last page see it.
+test_append_beside_reader()
+{
+	up c
+	echo first >/mnt/c/log
+	exec 3</mnt/c/log 4>>/mnt/c/log 5<>/mnt/c/log
+	[ "$(cat <&3)" = first ] || die "the file is not as it was written"
+	for _word in second third fourth; do
+		echo $_word >&4
+		_got=$(cat <&3)
+		[ "$_got" = $_word ] || die "a reader got '$_got' for '$_word'"
+	done
+	exec 3<&- 4>&- 5<&-
+	echo fifth >>/mnt/c/log
+	[ "$(cat /mnt/c/log | tr '\n' ' ')" = "first second third fourth fifth " ] ||
+		die "the file has $(cat /mnt/c/log)"
+	down c
+	rm /srv/log
 }
 
 # Every node reads its own file from storage, then the others read it from that node.
