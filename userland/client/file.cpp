@@ -53,11 +53,12 @@ void files::admit(inode &node, const caller &who, open_result &r, bool judged, o
 	{
 		std::lock_guard guard(node.lock);
 		const bool holds_it = node.kernel_pages() != inode::pages::foreign;
-		out.keep = judged && node.version && holds_it && !node.unsettled;
+		out.keep = judged && node.version && holds_it && !node.unsettled && !node.dropping;
 		out.attr_stale = node.kernel_attr != r.attr.version;
 		if (!out.keep) {
 			node.kernel_version = 0;
 			node.unsettled++;
+			node.drops_by_open = true;
 			out.file->unsettled = true;
 		}
 	}
@@ -368,6 +369,7 @@ void files::release(std::unique_ptr<open_file> f)
 int files::lock(open_file &f, const coop_st_lock &what, bool wait, storage::lock_granted granted,
 		std::uint64_t &cookie)
 {
+	settle(f);
 	let_go_of(f, what); // the daemon may release the owner's old lock in this range
 	return storage_.lock(f.node->fh, f.open_id, what, wait, std::move(granted), cookie);
 }
@@ -384,8 +386,7 @@ int files::refresh(open_file &f, bool &drop)
 
 void files::dropped(open_file &f)
 {
-	std::lock_guard guard(f.node->lock);
-	f.node->unsettled--;
+	inodes_.dropped(*f.node);
 }
 
 void files::let_go_of(open_file &f, const coop_st_lock &what)
