@@ -374,12 +374,26 @@ int files::lock(open_file &f, const coop_st_lock &what, bool wait, storage::lock
 	return storage_.lock(f.node->fh, f.open_id, what, wait, std::move(granted), cookie);
 }
 
+// flock(2) has released its older lock before it waits.
+std::optional<coop_st_lock> files::undo_of(const open_file &f, const coop_st_lock &what)
+{
+	coop_st_lock any = what;
+	any.type = COOP_ST_LOCK_READ;
+	if (what.kind != COOP_ST_LOCK_FLOCK && storage_.holds_lock(f.node->fh, any))
+		return {};
+	return what;
+}
+
 // Takes the turn of the file's changes, so that a version that is not ours is foreign.
-int files::refresh(open_file &f, bool &drop)
+int files::refresh(open_file &f, const std::optional<coop_st_lock> &undo, bool &drop)
 {
 	change_order::hold turn;
-	if (int err = revalidate(f.opener, *f.node, nullptr, turn))
+	if (int err = revalidate(f.opener, *f.node, nullptr, turn)) {
+		turn.reset(); // unlock() takes it
+		if (undo)
+			(void)unlock(f, *undo);
 		return err;
+	}
 	drop = inodes_.must_drop(*f.node);
 	return 0;
 }
