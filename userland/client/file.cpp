@@ -315,8 +315,12 @@ int files::write(open_file &f, std::uint64_t offset, std::span<const iovec> data
 	if (int err =
 		    storage_.write(node.fh, f.open_id, offset, data, r,
 				   inherit(node, turn, {offset, appends ? 0 : length}), commits)) {
-		if (half_done(err))
+		if (half_done(err)) {
 			node.changes.spoiled(offset, appends ? unstable::to_the_end : length);
+			// Bytes of the old version may not be the file's any more: the kernel reads
+			// the failed write's pages again.
+			look_again(f, turn, err);
+		}
 		return err;
 	}
 	// Set 'uncommitted' after the change is recorded: a concurrent close looks at both.

@@ -104,8 +104,10 @@ public:
 				left = std::move(late);
 				return -EINTR;
 			}
-			if (write_error)
+			if (write_error) {
+				file.attr.version += half_writes;
 				return write_error;
+			}
 			if (closed.contains(open_id))
 				return -EBADF;
 			through.push_back(open_id);
@@ -178,6 +180,7 @@ public:
 	std::vector<std::uint64_t> through;    // the open files of the writes
 	std::function<void()> during_write;    // called in the next write: done, reply in flight
 	int write_error = 0, commit_error = 0; // the latter fails once
+	bool half_writes = false;              // writes that fail write a part
 	int look_error = 0;
 	bool restless = false; // every commit has a new verifier
 	bool appends = false, leave = false;
