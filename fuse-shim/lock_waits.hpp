@@ -24,14 +24,16 @@ public:
 	struct wait {
 		fuse_req_t req;
 		client::open_file *file; // the kernel keeps it open until the request is answered
+		std::optional<coop_st_lock> undo; // see client::files::undo_of()
 		std::uint64_t cookie = 0;
 		bool interrupted = false;
 	};
 
-	std::uint64_t begin(fuse_req_t req, client::open_file &file)
+	std::uint64_t begin(fuse_req_t req, client::open_file &file,
+			    const std::optional<coop_st_lock> &undo)
 	{
 		std::lock_guard guard(lock_);
-		waits_.emplace(++last_, wait{req, &file});
+		waits_.emplace(++last_, wait{req, &file, undo});
 		return last_;
 	}
 	std::optional<wait> take(std::uint64_t id)

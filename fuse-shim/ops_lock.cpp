@@ -11,6 +11,7 @@
 // The kernel does not tell us whether a lock belongs to an open file description (F_OFD_SETLK) or
 // to a process: a circle among the former also fails with EDEADLK.
 #include <cerrno>
+#include <optional>
 #include <sys/file.h>
 
 #include "fuse-shim/caller.hpp"
@@ -49,10 +50,11 @@ coop_st_lock whole_file(std::uint64_t owner, std::uint32_t kind, std::uint32_t t
 }
 
 // The lock is held: answer once the kernel has no older pages.
-void held(context &c, fuse_req_t req, client::open_file &file)
+void held(context &c, fuse_req_t req, client::open_file &file,
+	  const std::optional<coop_st_lock> &undo)
 {
 	bool drop = false;
-	const int err = c.mount.files().refresh(file, drop);
+	const int err = c.mount.files().refresh(file, undo, drop);
 	if (err || !drop)
 		return reply_status(req, err);
 	c.pages_dropped([req, &c, &file] {
@@ -88,7 +90,8 @@ struct lock_asker final : client::asker {
 
 void wait_for(context &c, fuse_req_t req, client::open_file &file, const coop_st_lock &what)
 {
-	const std::uint64_t id = c.waits.begin(req, file);
+	const auto undo = c.mount.files().undo_of(file, what);
+	const std::uint64_t id = c.waits.begin(req, file, undo);
 	fuse_req_interrupt_func(req, on_signal, reinterpret_cast<void *>(id));
 	const lock_asker patience(c.waits, id);
 	std::uint64_t cookie = 0;
@@ -99,7 +102,7 @@ void wait_for(context &c, fuse_req_t req, client::open_file &file, const coop_st
 			// itself.
 			c.later.run([&c, id, e] {
 				const auto w = c.waits.take(id);
-				e ? reply_status(w->req, e) : held(c, w->req, *w->file);
+				e ? reply_status(w->req, e) : held(c, w->req, *w->file, w->undo);
 			});
 		},
 		cookie);
@@ -110,7 +113,7 @@ void wait_for(context &c, fuse_req_t req, client::open_file &file, const coop_st
 		return;
 	}
 	(void)c.waits.take(id);
-	err ? reply_status(req, err) : held(c, req, file);
+	err ? reply_status(req, err) : held(c, req, file, undo);
 }
 
 void ask(context &c, fuse_req_t req, client::open_file &file, const coop_st_lock &what, bool wait)
@@ -118,9 +121,10 @@ void ask(context &c, fuse_req_t req, client::open_file &file, const coop_st_lock
 	if (wait)
 		return wait_for(c, req, file, what);
 	const caller_process who(req);
+	const auto undo = c.mount.files().undo_of(file, what);
 	std::uint64_t cookie = 0;
 	const int err = c.mount.files().lock(file, what, false, nullptr, cookie);
-	err ? reply_status(req, err) : held(c, req, file);
+	err ? reply_status(req, err) : held(c, req, file, undo);
 }
 
 // May the kernel have stores in the range that were made under a write lock?

@@ -53,11 +53,12 @@ void files::admit(inode &node, const caller &who, open_result &r, bool judged, o
 	{
 		std::lock_guard guard(node.lock);
 		const bool holds_it = node.kernel_pages() != inode::pages::foreign;
-		out.keep = judged && node.version && holds_it && !node.unsettled;
+		out.keep = judged && node.version && holds_it && !node.unsettled && !node.dropping;
 		out.attr_stale = node.kernel_attr != r.attr.version;
 		if (!out.keep) {
 			node.kernel_version = 0;
 			node.unsettled++;
+			node.drops_by_open = true;
 			out.file->unsettled = true;
 		}
 	}
@@ -339,8 +340,12 @@ int files::write(open_file &f, bool appends, std::uint64_t offset, std::span<con
 	if (int err =
 		    storage_.write(node.fh, as->open_id, offset, data, r,
 				   inherit(node, turn, {offset, appends ? 0 : length}), commits)) {
-		if (half_done(err))
+		if (half_done(err)) {
 			node.changes.spoiled(offset, appends ? unstable::to_the_end : length);
+			// Bytes of the old version may not be the file's any more: the kernel reads
+			// the failed write's pages again.
+			look_again(f, turn, err);
+		}
 		return err;
 	}
 	// Told to 'inodes_' once the change is recorded.
@@ -413,24 +418,38 @@ void files::close_writer(open_file &f)
 int files::lock(open_file &f, const coop_st_lock &what, bool wait, storage::lock_granted granted,
 		std::uint64_t &cookie)
 {
+	settle(f);
 	let_go_of(f, what); // the daemon may release the owner's old lock in this range
 	return storage_.lock(f.node->fh, f.open_id, what, wait, std::move(granted), cookie);
 }
 
+// flock(2) has released its older lock before it waits.
+std::optional<coop_st_lock> files::undo_of(const open_file &f, const coop_st_lock &what)
+{
+	coop_st_lock any = what;
+	any.type = COOP_ST_LOCK_READ;
+	if (what.kind != COOP_ST_LOCK_FLOCK && storage_.holds_lock(f.node->fh, any))
+		return {};
+	return what;
+}
+
 // Takes the turn of the file's changes, so that a version that is not ours is foreign.
-int files::refresh(open_file &f, bool &drop)
+int files::refresh(open_file &f, const std::optional<coop_st_lock> &undo, bool &drop)
 {
 	change_order::hold turn;
-	if (int err = revalidate(f.opener, *f.node, nullptr, turn))
+	if (int err = revalidate(f.opener, *f.node, nullptr, turn)) {
+		turn.reset(); // unlock() takes it
+		if (undo)
+			(void)unlock(f, *undo);
 		return err;
+	}
 	drop = inodes_.must_drop(*f.node);
 	return 0;
 }
 
 void files::dropped(open_file &f)
 {
-	std::lock_guard guard(f.node->lock);
-	f.node->unsettled--;
+	inodes_.dropped(*f.node);
 }
 
 void files::let_go_of(open_file &f, const coop_st_lock &what)

@@ -137,10 +137,14 @@ public:
 	// As in storage. A held lock shows the file as its last holder left it, after refresh().
 	[[nodiscard]] int lock(open_file &, const coop_st_lock &, bool wait,
 			       storage::lock_granted granted, std::uint64_t &cookie);
+	// Call before lock(). What refresh() releases if it fails, for then the program is told
+	// that it did not get the lock. Nothing if the lock replaces an older one in its range: the
+	// program goes on as the holder of that one and will release it.
+	[[nodiscard]] std::optional<coop_st_lock> undo_of(const open_file &, const coop_st_lock &);
 	// Asks storage for the current version. drop: the kernel's pages of older versions are
 	// stale; call dropped() once they are dropped. Must not be called on the connection's
 	// thread.
-	[[nodiscard]] int refresh(open_file &, bool &drop);
+	[[nodiscard]] int refresh(open_file &, const std::optional<coop_st_lock> &undo, bool &drop);
 	void dropped(open_file &);
 	[[nodiscard]] int unlock(open_file &, const coop_st_lock &);
 	[[nodiscard]] bool holds_lock(const open_file &, const coop_st_lock &);

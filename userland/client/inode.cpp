@@ -114,16 +114,28 @@ bool inode_table::must_drop(inode &node)
 {
 	{
 		std::lock_guard guard(node.lock);
-		if (node.kernel_pages() != inode::pages::foreign)
+		const bool told = node.dropping || (node.unsettled && node.drops_by_open);
+		const bool foreign = node.kernel_pages() == inode::pages::foreign;
+		if (!foreign && !told)
 			return false;
-		// A read under way may still bring pages of an older version; it notices that
-		// 'breaks' has changed since it began.
-		node.kernel_version = 0;
-		node.overdue = false;
-		node.unsettled++;
+		if (foreign) {
+			// A read under way may still bring pages of an older version; it notices
+			// that 'breaks' has changed since it began.
+			node.kernel_version = 0;
+			node.overdue = false;
+		}
+		node.drops_by_open = false;
+		node.dropping++;
 	}
+	// Also if told: whoever counted the drop may not have announced it yet.
 	events_.pages_stale(node);
 	return true;
+}
+
+void inode_table::dropped(inode &node)
+{
+	std::lock_guard guard(node.lock);
+	node.dropping--;
 }
 
 void inode_table::learn_extras(inode &node, ticket asked, const attributes &attr)

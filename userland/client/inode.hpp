@@ -105,6 +105,12 @@ struct inode : std::enable_shared_from_this<inode> {
 	// Opens that told the kernel to drop its pages and have not been used since: the kernel may
 	// not have dropped them yet.
 	unsigned unsettled = 0;
+	// The same for locks: notifications that the kernel has not acted on yet.
+	unsigned dropping = 0;
+	// One of the unsettled opens is later than the last notification for a lock. The others'
+	// stale pages went with that notification, so an open file that is never used does not make
+	// every lock drop pages.
+	bool drops_by_open = false;
 	// Number of times that 'version' changed to one outside our own chain. While it is
 	// constant, a read's result stays valid over our own changes: the kernel locks a page that
 	// it reads, so no change of ours touches it until then.
@@ -170,9 +176,10 @@ public:
 	void writer_came(inode &node);
 	void writer_gone(inode &node);
 	// Called after a lock was granted: the kernel's pages of older versions must be dropped,
-	// even while there are writers. True: the kernel has been told; undo 'unsettled' once it
-	// has dropped them.
+	// even while there are writers. True: the kernel has been told; call dropped() once it has
+	// dropped them. Also true if an earlier lock or an open told it and it may still have them.
 	[[nodiscard]] bool must_drop(inode &node);
+	void dropped(inode &node);
 	// A local change of [offset, offset + length) took the file from version
 	// before.version_before to attr. The caller holds the inode's order.
 	void changed(inode &node, const write_result &r, std::uint64_t offset,

@@ -389,14 +389,14 @@ void connection::change(work w)
 	struct pending {
 		std::shared_ptr<connection> self;
 		work w;
-		lease_table::fids what;
+		lease_table::extent what;
 		void execute()
 		{
 			request &r = *w;
 			reply out;
 			event_loop::doing(r.head.op);
 			self->server_.files().execute(*self->export_, *self->session_, r, out);
-			self->server_.files().changed(what);
+			self->server_.files().changed(what, !out.status);
 			// If it goes to a newer connection, that one ignores nodes unknown to it.
 			self->will_name({out.body.nodes, out.body.n_nodes});
 			const std::string plain = self->encode(r.head, out);

@@ -13,7 +13,7 @@
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include <unordered_set>
+#include <unordered_map>
 
 namespace coop::daemon
 {
@@ -36,7 +36,8 @@ int writing_signal()
 
 } // namespace
 
-file_watch::file_watch(std::function<void(int)> changed, std::function<void(int)> writing) :
+file_watch::file_watch(std::function<void(int, const names &)> changed,
+		       std::function<void(int)> writing) :
 	changed_(std::move(changed)),
 	writing_(std::move(writing)),
 	events_(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)),
@@ -121,16 +122,21 @@ bool file_watch::listen_once(int signals)
 	while (::read(signals, &info, sizeof(info)) == sizeof(info))
 		writing_(info.ssi_signo == SIGIO ? any : info.ssi_fd);
 	const ssize_t n = ::read(events_.get(), buffer.data(), buffer.size());
-	std::unordered_set<int> told; // many events of one file count as one
+	std::unordered_map<int, names> told; // many events of one file count as one
 	for (ssize_t at = 0; at < n;) {
 		const auto *e = reinterpret_cast<const inotify_event *>(&buffer[at]);
 		at += static_cast<ssize_t>(sizeof(*e) + e->len);
 		// Changes of the files in a directory do not change the directory.
 		const bool matters =
 			e->len ? e->mask & of_names : e->mask & (of_itself | IN_Q_OVERFLOW);
-		if (matters && told.insert(e->wd).second)
-			changed_(e->mask & IN_Q_OVERFLOW ? overflow : e->wd);
+		if (!matters)
+			continue;
+		names &of = told[e->mask & IN_Q_OVERFLOW ? overflow : e->wd];
+		if (e->len)
+			of.emplace_back(e->name); // zeros follow it up to 'len'
 	}
+	for (const auto &[watch, of] : told)
+		changed_(watch, of);
 	return true;
 }
 

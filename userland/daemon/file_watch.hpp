@@ -13,7 +13,9 @@
 
 #include <atomic>
 #include <functional>
+#include <string_view>
 #include <thread>
+#include <vector>
 
 #include "coop/unique_fd.hpp"
 
@@ -24,9 +26,12 @@ class file_watch
 {
 public:
 	static constexpr int overflow = -1; // events were lost: any file may have changed
+	// Names in a directory that were made or removed, one for each event.
+	using names = std::vector<std::string_view>;
 	// changed: called on this object's thread with the number of the watch.
 	// writing: the same, with the number of the guard that a process waits for.
-	file_watch(std::function<void(int watch)> changed, std::function<void(int guard)> writing);
+	file_watch(std::function<void(int watch, const names &)> changed,
+		   std::function<void(int guard)> writing);
 	~file_watch();
 	file_watch(const file_watch &) = delete;
 	file_watch &operator=(const file_watch &) = delete;
@@ -47,7 +52,8 @@ private:
 	void listen();
 	bool listen_once(int signals);
 
-	const std::function<void(int)> changed_, writing_;
+	const std::function<void(int, const names &)> changed_;
+	const std::function<void(int)> writing_;
 	unique_fd events_, stop_;
 	std::atomic<int> thread_id_{0};
 	std::thread thread_;

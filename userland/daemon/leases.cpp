@@ -19,11 +19,27 @@ bool later(const coop_st_time &a, const coop_st_time &b)
 	return a.sec != b.sec ? a.sec > b.sec : a.nsec > b.nsec;
 }
 
+std::uint64_t in_ns(const coop_st_time &t)
+{
+	return static_cast<std::uint64_t>(t.sec) * 1'000'000'000 + t.nsec;
+}
+
+// Each name is expected once.
+bool take_out(std::deque<std::string> &from, std::string_view name)
+{
+	const auto it = std::find(from.begin(), from.end(), name);
+	if (it == from.end())
+		return false;
+	from.erase(it);
+	return true;
+}
+
 } // namespace
 
 lease_table::lease_table(inode_table &inodes) :
 	inodes_(inodes),
-	watch_([this](int watch) { on_event(watch); }, [this](int guard) { on_writer(guard); })
+	watch_([this](int watch, const file_watch::names &names) { on_event(watch, names); },
+	       [this](int guard) { on_writer(guard); })
 {
 }
 
@@ -115,7 +131,9 @@ lease_table::number lease_table::grant(const std::shared_ptr<session> &who, cons
 		watched_[f.watch] = node->fid;
 	}
 	f.handle = node->handle;
+	f.times = node->in.clock();
 	f.holders.push_back({who, ++last_});
+	f.holders.back().since = f.times.now();
 	held_[who.get()].insert(node->fid);
 	total_++;
 	count.granted.fetch_add(1, std::memory_order_relaxed);
@@ -170,11 +188,14 @@ bool lease_table::tell(const session *who, const coop_fid &id, number lease,
 		// another process, recall the lease of every holder that does not know the new
 		// state: its inotify event will find no difference. A state older than 'seen'
 		// belongs to a reply that looked earlier and comes too late.
-		stands = !f.seen.sec || f.changing > f.held_up || (!moved && !older);
+		const bool running = f.changing > f.held_up;
+		stands = !f.seen.sec || running || (!moved && !older);
 		if (stands)
 			h->told = true;
 		else if (moved)
 			recall_locked(id, f, nullptr, out);
+		const bool vague = running || !is_past(in_ns(changed), f.times, h->since);
+		f.vague = vague || (f.vague && !moved);
 		if (moved)
 			f.seen = changed;
 	});
@@ -287,7 +308,7 @@ bool lease_table::share(const session *from, const std::shared_ptr<session> &to,
 			had->told = true;
 			continue;
 		}
-		f.holders.push_back({to, ++last_, true});
+		f.holders.push_back({to, ++last_, true, {}, of(f, from)->since});
 		mine.insert(id);
 		total_++;
 	}
@@ -332,9 +353,10 @@ void lease_table::recall_locked(const coop_fid &id, file &f, const session *but,
 			recall_one_locked(id, h, out);
 }
 
-bool lease_table::begin(const std::shared_ptr<session> &by, const fids &what, std::size_t keeps,
-			std::function<void()> go)
+bool lease_table::begin(const std::shared_ptr<session> &by, const extent &touches,
+			std::size_t keeps, std::function<void()> go)
 {
+	const fids &what = touches.files;
 	todo out;
 	auto c = std::make_shared<change>();
 	c->by = by.get();
@@ -357,6 +379,14 @@ bool lease_table::begin(const std::shared_ptr<session> &by, const fids &what, st
 				remove_locked(it, c->by, out);
 			}
 		}
+		for (const auto &[at, name] : touches.names) {
+			file &dir = files_.find(what[at])->second;
+			if (dir.watch < 0) // nobody will know it
+				continue;
+			dir.ours.push_back(name);
+			if (dir.ours.size() > names_expected)
+				dir.ours.pop_front();
+		}
 		if (c->waits_for) {
 			c->go = std::move(go);
 			c->files = what;
@@ -369,17 +399,24 @@ bool lease_table::begin(const std::shared_ptr<session> &by, const fids &what, st
 	return now;
 }
 
-void lease_table::end(const fids &what)
+void lease_table::end(const extent &touches, bool done)
 {
 	std::lock_guard lock(mutex_);
-	for (const coop_fid &id : what) {
+	for (const auto &[at, name] : touches.names) {
+		const auto it = files_.find(touches.files[at]);
+		if (!done && it != files_.end())
+			take_out(it->second.ours, name);
+	}
+	for (const coop_fid &id : touches.files) {
 		const auto it = files_.find(id);
 		if (it == files_.end())
 			continue;
 		file &f = it->second;
 		f.changing--;
-		if (!f.holders.empty())
+		if (!f.holders.empty()) {
 			(void)stat_locked(f, f.seen);
+			f.vague = true;
+		}
 		tidy_locked(it);
 	}
 }
@@ -404,21 +441,31 @@ bool lease_table::stat_locked(const file &f, coop_st_time &changed) const
 	return true;
 }
 
-void lease_table::on_event(int watch)
+// names: in the directory. If events were lost, there may be names that we do not know.
+void lease_table::on_event(int watch, const file_watch::names &names)
 {
+	const bool lost = watch == file_watch::overflow;
 	locked([&](todo &out) {
 		const auto recall = [&](const coop_fid &id) {
 			const auto it = files_.find(id);
-			coop_st_time now;
+			if (it == files_.end())
+				return;
+			file &f = it->second;
+			bool foreign = lost;
+			for (const std::string_view name : names)
+				foreign |= !take_out(f.ours, name);
 			// A running change explains the event; a waiting one does not.
-			if (it == files_.end() || it->second.changing > it->second.held_up ||
-			    (stat_locked(it->second, now) && now.sec == it->second.seen.sec &&
-			     now.nsec == it->second.seen.nsec))
+			const bool running = f.changing > f.held_up;
+			coop_st_time now;
+			const bool known =
+				running || (stat_locked(f, now) && now.sec == f.seen.sec &&
+					    now.nsec == f.seen.nsec);
+			if (known && !(foreign && (running || f.vague)))
 				return;
 			count.foreign.fetch_add(1, std::memory_order_relaxed);
-			recall_locked(id, it->second, nullptr, out);
+			recall_locked(id, f, nullptr, out);
 		};
-		if (watch == file_watch::overflow) {
+		if (lost) {
 			for (const auto &[w, id] : watched_)
 				recall(id);
 		} else if (const auto w = watched_.find(watch); w != watched_.end()) {

@@ -15,6 +15,12 @@
 // Programs on the daemon's own machine: the kernel keeps them from opening a file for writing while
 // a client may open it within a lease (file_watch, guard). Their changes of names and attributes
 // are reported after the fact.
+//
+// The watch reports the clients' own changes too, so an event that leaves the file at the change
+// time that the holders know is ignored. Two kinds of change can hide behind such a time (vague):
+// what a program did while a client's change ran, because the time is taken at its end; and, where
+// change times are coarse, what it did in the same tick. For a directory these are told apart by
+// name: only names that clients' changes make or remove are explained.
 #pragma once
 
 #include <atomic>
@@ -37,6 +43,8 @@ namespace coop::daemon
 class session;
 
 constexpr std::size_t leases_max = 10000; // per session
+// Expected events of a directory. Beyond that, a client's own change may recall its lease.
+constexpr std::size_t names_expected = 1024;
 // A recall that is unanswered for this time ends the lease.
 constexpr std::chrono::milliseconds lease_answer_time{COOP_ST_LEASE_TRUST_MS + 5000};
 
@@ -46,6 +54,13 @@ public:
 	using clock = std::chrono::steady_clock;
 	using fids = std::vector<coop_fid>;
 	using number = std::uint64_t; // of a lease; 0: none
+	// What a change touches.
+	struct extent {
+		fids files;
+		// Names that it makes or removes, one for each event of the kernel, and the index
+		// of their directory.
+		std::vector<std::pair<std::size_t, std::string>> names;
+	};
 	struct counters {
 		std::atomic<std::uint64_t> granted{0}, recalled{0}, unanswered{0}, foreign{0};
 	};
@@ -85,9 +100,10 @@ public:
 	// A client is about to change these files. It keeps its own leases on the first 'keeps' of
 	// them and loses those on the others. True: the change may begin now. False: go() is
 	// called, on any thread, when it may.
-	[[nodiscard]] bool begin(const std::shared_ptr<session> &by, const fids &,
+	[[nodiscard]] bool begin(const std::shared_ptr<session> &by, const extent &,
 				 std::size_t keeps, std::function<void()> go);
-	void end(const fids &);
+	// done: it has been made, and the kernel reports its names.
+	void end(const extent &, bool done);
 	// The file has already changed.
 	void changed(const coop_fid &);
 	// The daemon ends: drops waiting changes, and all references to sessions.
@@ -134,6 +150,7 @@ private:
 		number lease;
 		bool told = false;            // the client relies on it once it has the reply
 		clock::time_point recalled{}; // zero: not recalled
+		std::uint64_t since = 0;      // by the export's clock: before it was granted
 	};
 	struct recall {
 		clock::time_point when;
@@ -153,6 +170,11 @@ private:
 		std::vector<std::shared_ptr<change>> waiting;
 		std::string handle;
 		coop_st_time seen{};
+		bool vague =
+			false; // a change that no holder knows may have left the file at 'seen'
+		change_clock times{};
+		// Names in this directory of clients' changes whose events have not come yet.
+		std::deque<std::string> ours;
 		int watch = -1, guard = -1;
 		bool breaking = false; // a program waits for the guard
 	};
@@ -183,7 +205,7 @@ private:
 	void remove_locked(files::iterator, const session *, todo &);
 	void tidy_locked(files::iterator);
 	bool stat_locked(const file &, coop_st_time &changed) const;
-	void on_event(int watch);
+	void on_event(int watch, const file_watch::names &);
 	void on_writer(int guard);
 	void stop_writer_locked(const coop_fid &, todo &);
 

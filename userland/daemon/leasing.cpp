@@ -99,10 +99,11 @@ void service::lease_name(const exported &in, const inode &dir, std::string_view 
 }
 
 // keeps: the requester keeps its leases on the first 'keeps' files, for it knows the change.
-void service::touched(const exported &in, session &, call r, lease_table::fids &what,
+void service::touched(const exported &in, session &, call r, lease_table::extent &what,
 		      std::size_t &keeps)
 {
 	const coop_st_body &b = r.body;
+	const std::string name(view(b.name));
 	inode_ref n, n2;
 	keeps = 0;
 	if (inodes.get(in, view(b.fh), n))
@@ -110,59 +111,65 @@ void service::touched(const exported &in, session &, call r, lease_table::fids &
 	switch (r.head.op) {
 	case COOP_ST_SETATTR:
 		// The operation opens the file for writing and would wait for our own guard.
-		what = {n->fid};
+		what.files = {n->fid};
 		keeps = b.set.valid & (COOP_ST_SET_SIZE | COOP_ST_SET_KILL_ID) ? 0 : 1;
 		return;
 	case COOP_ST_SETXATTR:
 	case COOP_ST_REMOVEXATTR:
-		what = {n->fid};
+		what.files = {n->fid};
 		keeps = 1;
 		return;
 	case COOP_ST_OPEN:
 		// A file open for writing has no leases, so WRITE and similar need no recall.
 		if (b.flags & (COOP_ST_O_WRITE | COOP_ST_O_TRUNC))
-			what = {n->fid};
+			what.files = {n->fid};
 		return;
 	case COOP_ST_MKDIR:
 	case COOP_ST_MKNOD:
 	case COOP_ST_SYMLINK:
-		what = {n->fid};
+		what.files = {n->fid};
+		what.names = {{0, name}};
 		keeps = 1;
 		return;
 	case COOP_ST_CREATE:
 	case COOP_ST_UNLINK:
 	case COOP_ST_RMDIR:
-		what = {n->fid};
+		what.files = {n->fid};
+		what.names = {{0, name}};
 		keeps = 1;
-		return lease_name(in, *n, view(b.name), what);
+		return lease_name(in, *n, view(b.name), what.files);
 	case COOP_ST_LINK:
-		what = {n->fid};
+		what.files = {n->fid};
+		what.names = {{0, name}};
 		keeps = 1;
 		if (!inodes.get(in, view(b.fh2), n2))
-			what.push_back(n2->fid);
+			what.files.push_back(n2->fid);
 		return;
 	case COOP_ST_RENAME:
-		what = {n->fid};
+		what.files = {n->fid};
 		keeps = 1;
 		if (inodes.get(in, view(b.fh2), n2))
 			return;
 		if (n2 != n) {
-			what.push_back(n2->fid);
+			what.files.push_back(n2->fid);
 			keeps = 2;
 		}
-		lease_name(in, *n, view(b.name), what);
-		return lease_name(in, *n2, view(b.name2), what);
+		what.names = {{0, name}, {keeps - 1, std::string(view(b.name2))}};
+		if (b.flags & COOP_ST_R_EXCHANGE) // each goes and comes
+			what.names.insert(what.names.end(), {what.names[0], what.names[1]});
+		lease_name(in, *n, view(b.name), what.files);
+		return lease_name(in, *n2, view(b.name2), what.files);
 	default:
 		return;
 	}
 }
 
-bool service::begin_change(const exported &in, session &s, call r, lease_table::fids &what,
+bool service::begin_change(const exported &in, session &s, call r, lease_table::extent &what,
 			   std::function<void()> go)
 {
 	std::size_t keeps = 0;
 	touched(in, s, r, what, keeps);
-	return what.empty() || leases.begin(s.shared_from_this(), what, keeps, std::move(go));
+	return what.files.empty() || leases.begin(s.shared_from_this(), what, keeps, std::move(go));
 }
 
 int service::lease_return(const exported &, session &s, call r, reply &)

@@ -64,8 +64,8 @@ public:
 	// execute it now. False: go() is called when it may be executed. Pass 'what' to changed()
 	// afterwards.
 	[[nodiscard]] bool begin_change(const exported &, session &, const request &,
-					lease_table::fids &what, std::function<void()> go);
-	void changed(const lease_table::fids &what) { leases.end(what); }
+					lease_table::extent &what, std::function<void()> go);
+	void changed(const lease_table::extent &what, bool done) { leases.end(what, done); }
 	// True: execute this BUNDLE now. False: another request is making the bundle, and go() is
 	// called, on any thread, when this may be tried again.
 	[[nodiscard]] bool begin_bundle(const exported &, request &, std::function<void()> go);
@@ -188,7 +188,7 @@ private:
 	// Attributes of the directory that the request changed, for a client that keeps its lease
 	// on it.
 	void tell_directory(const exported &, session &, call, coop_st_attr &);
-	void touched(const exported &, session &, call, lease_table::fids &what,
+	void touched(const exported &, session &, call, lease_table::extent &what,
 		     std::size_t &keeps);
 	void lease_name(const exported &, const inode &dir, std::string_view name,
 			lease_table::fids &what);

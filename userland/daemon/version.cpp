@@ -117,8 +117,13 @@ stillness::~stillness()
 
 bool is_past(std::uint64_t change_time, const change_clock &clock)
 {
-	return clock.fine || clock.now() > change_time + granularity_ns(change_time) +
-						   (clock.ours ? 0 : settle_ns);
+	return is_past(change_time, clock, clock.now());
+}
+
+bool is_past(std::uint64_t change_time, const change_clock &clock, std::uint64_t now)
+{
+	return clock.fine ||
+	       now > change_time + granularity_ns(change_time) + (clock.ours ? 0 : settle_ns);
 }
 
 std::uint64_t version_record::observe(const struct stat &st, const stillness &still,

@@ -58,6 +58,8 @@ std::uint64_t change_time_ns(const struct stat &);
 
 // Whether a change that is made now would get another time than this one, in nanoseconds.
 bool is_past(std::uint64_t change_time, const change_clock &);
+// The same for a change after the clock showed 'now'.
+bool is_past(std::uint64_t change_time, const change_clock &, std::uint64_t now);
 
 // While it lives and is granted(), no other process can open the file for writing.
 class stillness

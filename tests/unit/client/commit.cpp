@@ -624,5 +624,19 @@ TEST_F(client_commit, any_order_of_writes_cuts_crashes_and_commits)
 	EXPECT_GT(f->written_again(), 1000u);
 }
 
+// The page store must not answer with bytes that the failed write may have replaced.
+TEST_F(client_commit, a_write_that_failed_halfway_is_looked_at)
+{
+	auto file = open();
+	write(*file, 0, "old");
+	const auto before = node->version;
+	s.half_writes = true;
+	s.write_error = -ENOSPC;
+	EXPECT_EQ(try_write(*file, 0, "new"), -ENOSPC);
+	EXPECT_EQ(node->version, before + 1);
+	s.write_error = 0;
+	f->release(std::move(file));
+}
+
 } // namespace
 } // namespace coop::client

@@ -56,7 +56,7 @@ public:
 	{
 		std::lock_guard guard(mutex);
 		out = seen();
-		return 0;
+		return look_error;
 	}
 	int open(const caller &, const handle &, int flags, std::uint32_t, open_result &out,
 		 late_reply) override
@@ -104,8 +104,10 @@ public:
 				left = std::move(late);
 				return -EINTR;
 			}
-			if (write_error)
+			if (write_error) {
+				file.attr.version += half_writes;
 				return write_error;
+			}
 			if (closed.contains(open_id))
 				return -EBADF;
 			through.push_back(open_id);
@@ -150,6 +152,17 @@ public:
 		out = {seen(), file.attr.version, verifier};
 		return 0;
 	}
+	int lock(const handle &, std::uint64_t, const coop_st_lock &, bool, lock_granted,
+		 std::uint64_t &) override
+	{
+		era = 1;
+		return 0;
+	}
+	int unlock(const handle &, std::uint64_t, const coop_st_lock &) override
+	{
+		era = 0;
+		return 0;
+	}
 	bool holds_lock(const handle &, const coop_st_lock &) override { return era != 0; }
 	std::uint64_t lock_era(const handle &) override { return era; }
 	traffic stats() const override
@@ -167,7 +180,9 @@ public:
 	std::vector<std::uint64_t> through;    // the open files of the writes
 	std::function<void()> during_write;    // called in the next write: done, reply in flight
 	int write_error = 0, commit_error = 0; // the latter fails once
-	bool restless = false;                 // every commit has a new verifier
+	bool half_writes = false;              // writes that fail write a part
+	int look_error = 0;
+	bool restless = false; // every commit has a new verifier
 	bool appends = false, leave = false;
 	bool commits_writes = true; // those requested as stable
 	unsigned stable_asked = 0;

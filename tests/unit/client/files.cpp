@@ -287,6 +287,57 @@ TEST_F(client_files, pages_of_two_versions_are_not_kept)
 	EXPECT_FALSE(kept);
 }
 
+TEST_F(client_files, no_lock_is_answered_while_the_kernel_may_have_pages_that_another_lock_drops)
+{
+	auto a = open(), b = open();
+	EXPECT_EQ(read(*a), 0);
+	EXPECT_EQ(read(*b), 0);
+	s.set(11, 0);
+	r.good = 11;
+	bool drop = false;
+	ASSERT_EQ(f.refresh(*a, {}, drop), 0);
+	EXPECT_TRUE(drop);
+	ASSERT_EQ(f.refresh(*b, {}, drop), 0);
+	EXPECT_TRUE(drop);
+	const unsigned told = stale;
+	f.dropped(*a);
+	EXPECT_EQ(read(*a), 0);
+	ASSERT_EQ(f.refresh(*a, {}, drop), 0);
+	EXPECT_TRUE(drop) << "the notification for the other lock is still under way";
+	f.dropped(*a);
+	f.dropped(*b);
+	ASSERT_EQ(f.refresh(*b, {}, drop), 0);
+	EXPECT_FALSE(drop);
+	EXPECT_EQ(stale, told + 1);
+	open();
+	EXPECT_TRUE(kept);
+}
+
+TEST_F(client_files, no_lock_is_answered_while_the_kernel_may_have_pages_that_an_open_drops)
+{
+	auto a = open();
+	EXPECT_EQ(read(*a), 0);
+	s.set(11, 0);
+	r.good = 11;
+	auto idle = open();
+	EXPECT_FALSE(kept);
+	bool drop = false;
+	ASSERT_EQ(f.refresh(*a, {}, drop), 0);
+	EXPECT_TRUE(drop);
+	f.dropped(*a);
+	ASSERT_EQ(f.refresh(*a, {}, drop), 0);
+	EXPECT_FALSE(drop) << "an open file that is not used has nothing left to drop";
+	auto locks = open();
+	EXPECT_FALSE(kept);
+	std::uint64_t cookie = 0;
+	(void)f.lock(*idle, {}, false, nullptr, cookie);
+	(void)f.lock(*locks, {}, false, nullptr, cookie);
+	ASSERT_EQ(f.refresh(*locks, {}, drop), 0);
+	EXPECT_FALSE(drop) << "an open file that asks for a lock has been opened";
+	open();
+	EXPECT_TRUE(kept);
+}
+
 TEST_F(client_files, own_writes_chain_versions_and_keep_the_rest)
 {
 	auto a = writer_of_a_cached_file();
