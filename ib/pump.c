@@ -250,10 +250,6 @@ static bool turn(struct coop_node *node)
 		n += poll_queue(r, r->scq, false, now);
 		dry = !n;
 		coop_ctrl_repost(r, now);
-		/* A request that has come may be for what its process offered before it was sent.
-		 */
-		if (lines)
-			rest = lines->awake(node->host, now);
 		drain(node, data, now);
 	}
 	if (coop_engine_overdue(node->engine, dry, now)) {
