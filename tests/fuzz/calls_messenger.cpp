@@ -136,6 +136,12 @@ messenger::messenger(domain &d, const messenger_options &o) : state_(std::make_u
 {
 }
 
+// The calls of this play are at a machine of their own.
+messenger::messenger(domain &d, transfer_machine &, const messenger_options &o) : messenger(d, o)
+{
+	FUZZ_CHECK(false);
+}
+
 messenger::~messenger() = default;
 
 int messenger::start(std::string_view address, receiver r, completion ended)

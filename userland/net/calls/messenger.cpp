@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// messenger.cpp - a transfer machine, a pool of receive buffers and a list of send buffers.
+// messenger.cpp - a transfer machine, a pool of receive buffers and a list of send buffers; or, at
+// a machine of the program, the send buffers alone.
 //
 // A send buffer is free, or belongs to one send until its final event. The lock guards the list of
 // free ones and the state of waiting threads; it is never held during a callback or a call of the
@@ -22,7 +23,8 @@ namespace coop::net
 class messenger::state final : public buffer_handler, public tm_handler
 {
 public:
-	state(messenger &m, domain &d, const messenger_options &o);
+	/// `theirs`: the program's machine, or null for one of its own.
+	state(messenger &m, domain &d, transfer_machine *theirs, const messenger_options &o);
 	~state() { stop(true); }
 
 	struct slot {
@@ -73,21 +75,23 @@ private:
 	bool stopping_ = false;
 	int failure_ = 0;
 	std::vector<std::unique_ptr<slot>> slots_;
-	buffer_pool pool_;
+	std::unique_ptr<buffer_pool> pool_;     // with a machine of its own
+	std::unique_ptr<transfer_machine> own_; // destroyed first: no event comes afterwards
 
 public:
-	transfer_machine tm_; // destroyed first: no event comes afterwards
+	transfer_machine &tm_; // its own, or the program's
 };
 
 namespace
 {
 
-std::size_t checked(const messenger_options &o, const domain &d)
+std::size_t checked(const messenger_options &o, const domain &d, bool guest)
 {
 	if (!o.max_message || !o.send_buffers || !o.receive_buffers)
 		throw std::system_error(EINVAL, std::generic_category(),
 					"an option of a messenger is 0");
-	if (std::uint64_t{o.send_buffers} + o.receive_buffers > d.limits().max_queued)
+	const std::uint64_t receives = guest ? 0 : o.receive_buffers;
+	if (o.send_buffers + receives > d.limits().max_queued)
 		throw std::system_error(
 			EINVAL, std::generic_category(),
 			"more send_buffers and receive_buffers than a machine can queue");
@@ -96,31 +100,36 @@ std::size_t checked(const messenger_options &o, const domain &d)
 
 } // namespace
 
-messenger::state::state(messenger &m, domain &d, const messenger_options &o) :
+messenger::state::state(messenger &m, domain &d, transfer_machine *theirs,
+			const messenger_options &o) :
 	owner_(m),
-	size_(checked(o, d)),
-	pool_(d, {.buffers = std::max(o.receive_buffers, 2u), .segment_size = size_}),
-	tm_(d, this)
+	size_(checked(o, d, theirs)),
+	own_(theirs ? nullptr : std::make_unique<transfer_machine>(d, this)),
+	tm_(theirs ? *theirs : *own_)
 {
+	for (std::uint32_t i = 0; i < o.send_buffers; i++) {
+		slots_.push_back(std::make_unique<slot>(d, size_));
+		free_.push_back(slots_.back().get());
+	}
+	if (theirs)
+		return;
+	pool_ = std::make_unique<buffer_pool>(
+		d, pool_options{.buffers = std::max(o.receive_buffers, 2u), .segment_size = size_});
 	// A buffer takes messages while an eighth of it is free. If the next message is longer
 	// than what is left, the machine retires the buffer and takes another one.
 	const std::size_t least = std::max<std::size_t>(size_ / 8, 1);
-	int status = tm_.attach(pool_, *this, least, 64);
+	int status = tm_.attach(*pool_, *this, least, 64);
 	if (status == 0 && o.poll.count())
 		status = tm_.poll_before_block(o.poll);
 	if (status == 0)
 		status = tm_.set_pool_length(std::max(o.receive_buffers / 2, 2u));
 	if (status)
 		throw std::system_error(-status, std::generic_category(), "messenger");
-	for (std::uint32_t i = 0; i < o.send_buffers; i++) {
-		slots_.push_back(std::make_unique<slot>(d, size_));
-		free_.push_back(slots_.back().get());
-	}
 }
 
 int messenger::state::start(std::string_view address, receiver r, completion ended)
 {
-	if (tm_.state() != tm_state::initialized)
+	if (!own_ || tm_.state() != tm_state::initialized)
 		return -EBADFD;
 	receive_ = std::move(r);
 	ended_ = std::move(ended);
@@ -139,6 +148,11 @@ int messenger::state::post(const destination &to, parts p, completion done, time
 		length += p.first[i].size();
 	if (length > size_)
 		return -EMSGSIZE;
+	if (!own_) {
+		std::lock_guard hold(lock_);
+		if (stopping_)
+			return -EBADFD;
+	}
 	endpoint_ptr there;
 	if (const int status = to.find(tm_, there))
 		return status;
@@ -221,7 +235,7 @@ void messenger::state::received(const buffer_event &e)
 		receive_(*e.sender, {base + e.offset, e.length});
 	}
 	if (!e.queued) [[maybe_unused]]
-		const int status = pool_.put(e.buffer);
+		const int status = pool_->put(e.buffer);
 }
 
 void messenger::state::on_buffer(const buffer_event &e)
@@ -258,15 +272,17 @@ void messenger::state::on_state(const tm_event &e)
 
 int messenger::state::stop(bool abort)
 {
-	if (tm_.state() == tm_state::initialized)
+	if (own_ && tm_.state() == tm_state::initialized)
 		return -EBADFD;
-	if (abort) {
+	if (abort || !own_) {
 		{
 			std::lock_guard hold(lock_);
 			stopping_ = true;
 		}
 		changed_.notify_all();
 	}
+	if (!own_)
+		return 0;
 	// -EBADFD: another call stops it, or it has ended.
 	[[maybe_unused]] const int asked = tm_.stop(abort);
 	if (called_inside())
@@ -278,7 +294,12 @@ int messenger::state::stop(bool abort)
 // ---- the handle ------------------------------------------------------------------
 
 messenger::messenger(domain &d, const messenger_options &o) :
-	state_(std::make_unique<state>(*this, d, o))
+	state_(std::make_unique<state>(*this, d, nullptr, o))
+{
+}
+
+messenger::messenger(domain &d, transfer_machine &m, const messenger_options &o) :
+	state_(std::make_unique<state>(*this, d, &m, o))
 {
 }
 

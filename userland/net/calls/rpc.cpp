@@ -21,13 +21,17 @@ using core::call_kind;
 class rpc::state
 {
 public:
-	state(domain &d, const rpc_options &o) :
+	state(domain &d, transfer_machine *theirs, const rpc_options &o) :
 		options_(checked(o)),
-		messenger_(d, o.messages),
+		guest_(theirs),
+		messenger_(theirs ? messenger(d, *theirs, o.messages) : messenger(d, o.messages)),
 		eager_(eager(d)),
 		outgoing_(d, messenger_, options_, eager_, &messenger_),
 		incoming_(d, messenger_, options_, eager_)
 	{
+		if (guest_ && messenger_.on_room([this] { incoming_.flush(); }))
+			throw std::system_error(EBADFD, std::generic_category(),
+						"the machine of calls has been started");
 	}
 	~state()
 	{
@@ -37,8 +41,10 @@ public:
 
 	int start(std::string_view address, messenger::receiver r);
 	int stop();
+	bool take(endpoint &from, std::span<const std::byte>);
 
 	const rpc_options options_;
+	const bool guest_; ///< at a machine of the program
 	messenger messenger_;
 	const std::size_t eager_;
 	core::outgoing outgoing_;
@@ -48,9 +54,10 @@ public:
 private:
 	static rpc_options checked(rpc_options);
 	std::size_t eager(const domain &d) const;
-	void received(endpoint &from, std::span<const std::byte>);
+	void end(int status);
 
 	messenger::receiver receive_;
+	std::atomic<bool> stopped_{false}; ///< a guest
 };
 
 // Years are as good as for ever, and do not overflow the clock.
@@ -69,36 +76,45 @@ rpc_options rpc::state::checked(rpc_options o)
 std::size_t rpc::state::eager(const domain &d) const
 {
 	const std::size_t most = messenger_.max_message();
-	if (most < call_head::size + d.limits().max_descriptor)
+	const std::size_t least = call_head::size + d.limits().max_descriptor;
+	if (most < least)
 		throw std::system_error(EINVAL, std::generic_category(),
-					"max_message is too small for calls");
-
+					"max_message must be at least " + std::to_string(least) +
+						" bytes for calls");
 	return std::min({options_.eager, options_.max_body, most - call_head::size});
 }
 
 int rpc::state::start(std::string_view address, messenger::receiver r)
 {
-	if (messenger_.machine().state() != tm_state::initialized)
+	if (guest_ || messenger_.machine().state() != tm_state::initialized)
 		return -EBADFD;
 	receive_ = std::move(r);
 	if (const int status = messenger_.on_room([this] { incoming_.flush(); }))
 		return status;
 	return messenger_.start(
 		address,
-		[this](endpoint &from, std::span<const std::byte> bytes) { received(from, bytes); },
-		[this](int status) {
-			incoming_.drop_all();
-			outgoing_.end_all(status ? status : -ECANCELED);
-		});
+		[this](endpoint &from, std::span<const std::byte> bytes) {
+			if (!take(from, bytes))
+				malformed_++;
+		},
+		[this](int status) { end(status ? status : -ECANCELED); });
 }
 
-void rpc::state::received(endpoint &from, std::span<const std::byte> bytes)
+// No call and no answer leaves any more.
+void rpc::state::end(int status)
+{
+	incoming_.drop_all();
+	outgoing_.end_all(status);
+}
+
+// @return false: not a message of calls.
+bool rpc::state::take(endpoint &from, std::span<const std::byte> bytes)
 {
 	call_head h;
-	if (!call_head::get(bytes, h)) {
-		malformed_++;
-		return;
-	}
+	if (!call_head::get(bytes, h))
+		return false;
+	if (stopped_)
+		return true;
 	switch (h.kind) {
 	case call_kind::request:
 		incoming_.take(
@@ -106,27 +122,33 @@ void rpc::state::received(endpoint &from, std::span<const std::byte> bytes)
 			[](const rpc::method_handler &run, std::shared_ptr<core::request_state> s) {
 				run(request(std::move(s)));
 			});
-		return;
+		break;
 	case call_kind::answer:
 		outgoing_.answered(from, h, bytes);
-		return;
+		break;
 	case call_kind::probe:
 		incoming_.probed(from, h);
-		return;
+		break;
 	case call_kind::alive:
 	case call_kind::unknown:
 		outgoing_.probed(from, h);
-		return;
+		break;
 	case call_kind::message:
 		if (receive_)
 			receive_(from, bytes);
-		return;
+		break;
 	}
+	return true;
 }
 
 int rpc::state::stop()
 {
 	const int status = messenger_.stop();
+	if (guest_) {
+		const core::inside scope(&messenger_);
+		stopped_ = true;
+		end(-ECANCELED);
+	}
 	if (status == 0 && !messenger_.inside())
 		outgoing_.settle();
 	return status;
@@ -134,7 +156,12 @@ int rpc::state::stop()
 
 // ---- the handles -----------------------------------------------------------------
 
-rpc::rpc(domain &d, const rpc_options &o) : state_(std::make_unique<state>(d, o)) {}
+rpc::rpc(domain &d, const rpc_options &o) : state_(std::make_unique<state>(d, nullptr, o)) {}
+
+rpc::rpc(domain &d, transfer_machine &m, const rpc_options &o) :
+	state_(std::make_unique<state>(d, &m, o))
+{
+}
 
 rpc::~rpc() = default;
 
@@ -146,6 +173,12 @@ void rpc::serve(std::uint32_t method, method_handler h)
 int rpc::start(std::string_view address, messenger::receiver r)
 {
 	return state_->start(address, std::move(r));
+}
+
+bool rpc::take(endpoint &from, std::span<const std::byte> bytes)
+{
+	const core::inside scope(&state_->messenger_);
+	return state_->take(from, bytes);
 }
 
 int rpc::call(const destination &to, std::uint32_t method, std::span<const std::byte> bytes,

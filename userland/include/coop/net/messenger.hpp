@@ -83,6 +83,12 @@ public:
 	/// Allocates and registers all buffers. @throw as buffer(), transfer_machine(),
 	/// std::bad_alloc; EINVAL: an option is 0, or the buffers are more than max_queued.
 	explicit messenger(domain &, const messenger_options & = {});
+	/// Sends at a machine of the program, of the same domain, which has not been started. The
+	/// program starts and stops it, and gets the messages that arrive: start() returns -EBADFD.
+	/// The callbacks run where the machine's events are delivered. The messenger must be
+	/// destroyed after the machine has stopped or failed and its events have been delivered,
+	/// and before the machine. @throw as above, without receive buffers.
+	messenger(domain &, transfer_machine &, const messenger_options & = {});
 	/// Stops. No other call may be running, and no callback may be the caller.
 	~messenger();
 	messenger(const messenger &) = delete;
@@ -138,7 +144,8 @@ public:
 
 	/// Ends every send, with -ECANCELED if `abort`, and all waiting; then waits until no
 	/// callback runs or will run, unless a callback of this messenger calls it. A second call
-	/// does no harm. @return 0, -EBADFD (never started).
+	/// does no harm. At a machine of the program it ends all waiting and makes later sends
+	/// fail; those under way end with the machine. @return 0, -EBADFD (never started).
 	int stop(bool abort = true);
 
 	/// Own address, once started.
@@ -147,8 +154,8 @@ public:
 	std::string text() const { return format(address()); }
 	/// Bytes.
 	std::size_t max_message() const noexcept;
-	/// For bulk operations and end points. Only the messenger starts and stops it. Handlers of
-	/// its operations are callbacks of the messenger: they run on the same thread.
+	/// For bulk operations and end points. Only the messenger starts and stops its own.
+	/// Handlers of its operations are callbacks of the messenger: they run on the same thread.
 	transfer_machine &machine() noexcept;
 	/// Whether a callback of this messenger, or of its machine, is the caller.
 	bool inside() const noexcept;
