@@ -108,8 +108,11 @@ def test_ping_and_bulk_between_processes(way):
         assert all(orders_hold(row) and row["mb_s"] > 0 and row["depth"] == 4 for row in rows.values())
         status, out, err = server.end()
         assert status == OK, err
-        summary = re.search(r"(\d+) messages, (\d+) answered, (\d+) bulk transfers, (\d+) failed", out)
+        summary = re.search(r"(\d+) messages, (\d+) answered, (\d+) bulk transfers, (\d+) failed, 0 dropped, "
+                            r"0 malformed, (\d+) calls$", out, re.M)
         assert int(summary[3]) >= 2 and int(summary[4]) == 0
+        # At the start of each client, and before and after each measurement and what warms it up.
+        assert int(summary[5]) >= 1 + 3 * 4 + 1 + 2 * 4
 
 
 # A server in one of two network namespaces, that a cable joins, and a client in each. Prints how many TCP
@@ -427,23 +430,6 @@ def test_one_size_is_drawn_without_a_warning(tmp_path):
     assert (status, err) == (OK, "") and plot.stat().st_size > 0
 
 
-def test_a_server_that_dies_ends_the_client():
-    with serving(("ud",), f"{HOST}.5") as server:
-        client = subprocess.Popen([program("coopnet"), "ping", "-t", "ud", "--progress", "block", "-s", "8",
-                                   "-n", "100000000", "--seconds", "600", "--timeout", "10", f"{HOST}.5"],
-                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                  text=True)
-        try:
-            server.serves()
-            server.child.kill()
-            out, err = client.communicate(timeout=DEADLINE)
-        finally:
-            client.kill()
-            client.communicate()
-        assert client.returncode == FAILED and out == ""
-        assert f"{HOST}.5" in err
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP],
                          ids=lambda number: number.name)
 @pytest.mark.parametrize("way", WAYS, ids=NAMES)
@@ -482,22 +468,12 @@ def test_a_host_that_is_not_there_has_refused_nothing(way):
     assert done.returncode == FAILED and "10.99.9.2@tcp:12345:31:0 cannot be reached" in done.stderr
 
 
-@pytest.mark.parametrize("way", WAYS, ids=NAMES)
-def test_a_server_that_is_killed_is_noticed(way):
-    """The client notices, although its sends have all succeeded and its deadline is far away."""
-    with serving(way, f"{HOST}.23") as server:
-        client = subprocess.Popen([program("coopnet"), "ping", "-t", *way, "-s", "64", "-n", "100000000",
-                                   "--seconds", "600", "--timeout", "600", f"{HOST}.23"],
-                                  stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                  stderr=subprocess.PIPE, text=True)
-        try:
-            server.serves()
-            server.child.kill()
-            _, err = client.communicate(timeout=DEADLINE)
-        finally:
-            client.kill()
-            client.communicate()
-        assert client.returncode == FAILED and "has gone away" in err
+def test_one_machine_on_each_side_is_enough():
+    """RoCE's own port has room for one machine of an IP: the calls go through the one that is measured."""
+    way = ("ud", "-o", "udp_port=4791")
+    with serving(way, f"{HOST}.29"):
+        status, _, err = coopnet("ping", "-t", *way, "--from", f"{HOST}.30", "-s", "8", *SHORT, f"{HOST}.29")
+        assert status == OK, err
 
 
 def test_a_second_signal_ends_a_server_that_cannot_end():
@@ -576,7 +552,7 @@ def test_a_device_that_is_missing_is_not_an_address():
     (("bench", "--plot", "x.svg", "--only", "peers"), "--only"),
     (("ping", "--progress", "guess"), "guess"),
     (("ping", "-t", "mem", "127.0.0.1"), "leave the address out"),
-    (("ping", "-t", "mem", "-o", "max_message=8"), "48 bytes"),
+    (("ping", "-t", "mem", "-o", "max_message=8"), "max_message must be at least 96 bytes"),
     (("ping", "-t", "ud", "inet:tcp:127.0.0.1@3000"), "10.0.0.1@tcp:12345:31:0"),
     (("serve", "-t", "ud", "inet6:tcp:::1@3000"), "begin with inet6:"),
     (("ping", "-t", "fabric", "-o", "provider=tcp", "::1"), "inet6:tcp:"),

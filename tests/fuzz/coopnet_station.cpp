@@ -37,7 +37,12 @@ const char *name(progress)
 	return "played";
 }
 
-station::station(const settings &s) : settings_(s), domain_({s.transport, s.parameters}) {}
+station::station(const settings &s) :
+	settings_(s),
+	domain_({s.transport, s.parameters}),
+	machine_(domain_)
+{
+}
 
 station::~station()
 {
@@ -51,34 +56,34 @@ trouble station::start(const std::string &address, net::buffer_handler &h)
 	o.buffers = pool_buffers;
 	o.segment_size = 4 * largest;
 	pool_ = std::make_unique<net::buffer_pool>(domain_, o);
-	machine_ = std::make_unique<net::transfer_machine>(domain_);
-	int status = machine_->deliver_synchronously();
+	int status = machine_.deliver_synchronously();
 	if (!status)
-		status = machine_->attach(*pool_, h, largest, messages_most);
+		status = machine_.attach(*pool_, h, largest, messages_most);
 	if (!status)
-		status = machine_->set_pool_length(receives);
+		status = machine_.set_pool_length(receives);
 	if (!status)
-		status = machine_->start(address);
-	if (!status && machine_->state() == net::tm_state::started)
+		status = machine_.start(address);
+	if (!status && machine_.state() == net::tm_state::started)
 		return {};
 	return failure{exit_failure, why_not_started(status, address, domain_)};
 }
 
 void station::stop(bool at_once)
 {
-	if (!machine_)
-		return;
-	const auto over = [&] { return machine_->state() >= net::tm_state::stopped; };
+	const auto over = [&] {
+		const net::tm_state s = machine_.state();
+		return s < net::tm_state::starting || s >= net::tm_state::stopped;
+	};
 	for (const bool abort : {false, true}) {
-		if ((at_once && !abort) || over() || machine_->stop(abort))
+		if ((at_once && !abort) || over() || machine_.stop(abort))
 			continue;
 		const auto limit = net::clock::now() + (abort ? 10s : 1s);
 		while (!over() && (fuzz_net::turn_all() || pass(limit)))
 			;
 	}
-	while (machine_->deliver_all())
+	while (machine_.deliver_all())
 		;
-	machine_.reset();
+	(void)machine_.fini();
 }
 
 bool station::until(goal &g, std::chrono::milliseconds patience, const std::function<void()> &quiet)

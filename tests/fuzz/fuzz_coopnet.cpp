@@ -3,9 +3,9 @@
 //
 // Server, outbox, client and tasks are the program's; all of libcoop-net below them is real, on
 // the transport `mem`. Two strangers send the server anything: any bytes, heads with any
-// command, offers of memory that exists, existed, belongs to others or never existed; they
-// flood the server, ignore its answers, and leave in the middle. A naive reader of the protocol
-// computes what the server must count.
+// command, offers of memory that exists, existed, belongs to others or never existed, and calls;
+// they flood the server, ignore its answers, and leave in the middle. A naive reader of the
+// protocol computes what the server must count.
 //
 // In all cases: the server registers no more memory for a bulk operation than it was told to
 // allow, and for no more operations at a time than it has places; its counts include every
@@ -25,6 +25,7 @@
 #include "tests/fuzz/watched_mem.hpp"
 #include "userland/net-tools/server.hpp"
 #include "userland/net-tools/tasks.hpp"
+#include "userland/net/calls/head.hpp"
 #include "userland/net/descriptor.hpp"
 
 namespace
@@ -35,7 +36,10 @@ using namespace coop::net_tools;
 using namespace std::chrono_literals;
 
 constexpr u32 max_steps = 200;
-constexpr std::size_t bulk_places = 16, answer_slots = 16;
+constexpr std::size_t bulk_places = 16, answer_slots = 16, call_slots = 8;
+
+using net::core::call_head;
+using net::core::call_kind;
 
 settings how(std::size_t max_message)
 {
@@ -51,6 +55,21 @@ bytes message(command c, std::uint16_t run, std::uint32_t number, std::size_t si
 	head{c, run, number}.put(m.data());
 	m.resize(size);
 	return m;
+}
+
+bytes message(call_head h, std::span<const std::byte> body)
+{
+	bytes m(call_head::size);
+	h.put(m.data());
+	m.insert(m.end(), body.begin(), body.end());
+	return m;
+}
+
+/// Whether it is a message of calls; `body` is what follows its head.
+bool is_call(std::span<const std::byte> m, call_head &h, std::span<const std::byte> &body)
+{
+	body = m;
+	return call_head::get(body, h);
 }
 
 bytes spoilt(bytes b, script &in)
@@ -131,6 +150,9 @@ public:
 		case 13:
 			turn_server();
 			break;
+		case 14:
+			say(n, call(in), in);
+			break;
 		default:
 			turn_all();
 		}
@@ -170,13 +192,29 @@ private:
 	void say(unsigned n, bytes b, script &in)
 	{
 		// Bit 0 of the number marks an echo, so that the answer shows which it is.
-		if (b.size() >= head::size && b[1] == std::byte{u8(command::echo)})
+		head h;
+		if (head::get(b, h) && h.command == command::echo)
 			b[4] |= std::byte{1};
-		else if (b.size() >= head::size)
+		else if (head::get(b, h))
 			b[4] &= std::byte{0xfe};
 		const u8 times = in.byte();
 		for (u32 i = 0; i < 1u + (times >= 192 ? times & 63 : 0); i++)
 			strangers_[n]->send(*servers_[n], b);
+	}
+	/// Mostly the call of a client.
+	bytes call(script &in)
+	{
+		call_head h;
+		const u8 how = in.byte();
+		h.kind = how & 1 ? call_kind::request : static_cast<call_kind>(1 + in.byte() % 6);
+		h.flags = how & 2 && how & 4;
+		h.call = in.byte();
+		h.method = how & 8 ? in.word() : u32{method::tell};
+		h.time = how & 16 ? in.half() : 0;
+		const bytes body(how & 32 ? in.half() % 200 : 2, std::byte{in.byte()});
+		h.length = how & 64 ? in.quad() : body.size();
+		bytes m = message(h, body);
+		return how & 128 ? spoilt(std::move(m), in) : m;
 	}
 	bytes bulk(unsigned n, script &in)
 	{
@@ -229,14 +267,17 @@ private:
 			unsure_++;
 			return;
 		}
-		if (status)
+		call_head call;
+		std::span<const std::byte> body;
+		if (status || (b.size() <= max_message_ && is_call(b, call, body)))
 			return;
 		expected_.messages++;
 		const u8 c = b.size() < head::size ? 0 : static_cast<u8>(b[1]);
 		const bool offer = c == u8(command::fetch) || c == u8(command::fill);
 		const std::size_t most = offer_size + net::core::descriptor::fixed;
 		if (c == 0 || b.size() > max_message_ || b[0] != std::byte{head::magic} ||
-		    c > u8(command::fill) || (offer && (b.size() <= offer_size || b.size() > most)))
+		    c > u8(command::fill) || c == 4 ||
+		    (offer && (b.size() <= offer_size || b.size() > most)))
 			expected_.malformed++;
 		else if (c == u8(command::count))
 			counts_++;
@@ -244,12 +285,15 @@ private:
 	void answered(std::span<const std::byte> m)
 	{
 		head h;
-		FUZZ_CHECK(head::get(m, h) && m.size() <= max_message_);
-		figures f;
-		if (h.command == command::figures)
-			FUZZ_CHECK(figures::get(m, f) && f.max_bulk == max_bulk_ &&
-				   f.max_message == max_message_);
-		else if (h.command == command::failed)
+		call_head call;
+		std::span<const std::byte> body;
+		FUZZ_CHECK(m.size() <= max_message_);
+		if (is_call(m, call, body)) {
+			told(call, body);
+			return;
+		}
+		FUZZ_CHECK(head::get(m, h));
+		if (h.command == command::failed)
 			FUZZ_CHECK(m.size() == failed_size &&
 				   static_cast<std::int64_t>(get64(m.data() + head::size)) < 0);
 		else
@@ -258,6 +302,19 @@ private:
 			FUZZ_CHECK(std::all_of(m.begin() + head::size, m.end(), [](std::byte each) {
 				return each == outbox::filling;
 			}));
+	}
+
+	void told(const call_head &h, std::span<const std::byte> body)
+	{
+		figures f;
+		if (h.kind == call_kind::alive || h.kind == call_kind::unknown)
+			return;
+		FUZZ_CHECK(h.kind == call_kind::answer && !h.flags);
+		if (h.method == 0)
+			FUZZ_CHECK(figures::get(body, f) && f.max_bulk == max_bulk_ &&
+				   f.max_message == max_message_ && f.instance);
+		else
+			FUZZ_CHECK(static_cast<std::int32_t>(h.method) < 0 && body.empty());
 	}
 
 	/// Messages that needed an answer.
@@ -278,7 +335,7 @@ private:
 		FUZZ_CHECK(m.queued(net::queue_type::active_bulk_recv) +
 				   m.queued(net::queue_type::active_bulk_send) <=
 			   bulk_places);
-		FUZZ_CHECK(m.queued(net::queue_type::msg_send) <= answer_slots);
+		FUZZ_CHECK(m.queued(net::queue_type::msg_send) <= answer_slots + call_slots);
 		FUZZ_CHECK(ledger_->regions.size() <= before_ + bulk_places);
 		const server::counters &c = server_.count();
 		FUZZ_CHECK(c.messages >= c.malformed + c.bulk_ok);
@@ -423,6 +480,13 @@ private:
 	void lie(std::span<const std::byte> m, net::endpoint &from)
 	{
 		head h;
+		call_head call;
+		std::span<const std::byte> body;
+		if (is_call(m, call, body)) {
+			if (call.kind == call_kind::request)
+				tell(call, from);
+			return;
+		}
 		if (!head::get(m, h))
 			return;
 		const u8 how = in_.byte();
@@ -431,14 +495,6 @@ private:
 		case command::echo:
 		case command::mirror:
 			h.command = command::reply;
-			break;
-		case command::ask:
-			counted_ += how & 64 ? in_.half() : 0;
-			a.resize(figures::size);
-			h.command = command::figures;
-			figures{counted_, 1, 2, how & 32 ? in_.quad() : max_message_,
-				how & 32 ? in_.quad() : 1u << 20}
-				.put(a.data());
 			break;
 		case command::count:
 			counted_++;
@@ -451,6 +507,55 @@ private:
 		}
 		h.put(a.data());
 		twist(std::move(a), h, how & 15, from);
+	}
+	/// The answer to a question; none, as of an older server; or a wrong one.
+	void tell(call_head h, net::endpoint &from)
+	{
+		const u8 how = in_.byte();
+		counted_ += how & 64 ? in_.half() : 0;
+		std::array<std::byte, figures::size> told;
+		figures{(how & 15) == 9 ? in_.byte() : 1u,
+			counted_,
+			1,
+			2,
+			how & 32 ? in_.quad() : max_message_,
+			how & 32 ? in_.quad() : 1u << 20}
+			.put(told);
+		bytes body(told.begin(), told.end());
+		h.kind = call_kind::answer;
+		h.method = 0;
+		h.time = 0;
+		switch (how & 15) {
+		case 6:
+			return;
+		case 7:
+			h.length = body.size();
+			answer(from, message(h, body));
+			break;
+		case 8:
+			h.call ^= in_.byte();
+			break;
+		case 10:
+			h.kind = static_cast<call_kind>(in_.byte());
+			break;
+		case 11:
+			body.resize(in_.byte());
+			break;
+		case 12:
+			h.method = in_.word();
+			body.clear();
+			break;
+		case 13:
+			body = spoilt(std::move(body), in_);
+			break;
+		case 14:
+			h.flags = call_head::bulk;
+			break;
+		default:
+			break;
+		}
+		h.length = body.size();
+		answer(from, message(h, body));
 	}
 	void bulk(std::span<const std::byte> m, head h, u8 how, net::endpoint &from)
 	{

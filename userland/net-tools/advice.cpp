@@ -150,6 +150,14 @@ std::string explain(int status, const std::string &peer, const net::domain &d)
 		return peer +
 		       " accepts no bulk transfer of this size; start its server with a larger "
 		       "--max-bulk";
+	case EPROTONOSUPPORT:
+		return peer + " answers messages, but no calls: its " + serve +
+		       " is of an older version of coopnet; install the same version on both sides";
+	case EPROTO:
+		return "what runs at " + peer +
+		       " is no `coopnet serve` of this version; install the same version of "
+		       "coopnet on "
+		       "both sides";
 	case EBADMSG:
 		return peer + " answered with wrong bytes; one side has another version of "
 			      "coopnet, or the transport is broken";

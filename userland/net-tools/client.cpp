@@ -22,24 +22,32 @@ class greeting final : public task
 	void go(client &c) override { c.finish(); }
 };
 
+// What is neither of the transport nor of limits: the peer is no server of this version.
+int status_of(const net::call_result &r)
+{
+	const bool refused = r.status && r.remote && r.status != -ENOBUFS;
+	return refused || r.status == -EFBIG ? -EPROTO : r.status;
+}
+
 } // namespace
 
 client::client(station &s, unsigned slots) :
 	station_(s),
 	run_(static_cast<std::uint16_t>(std::random_device{}())),
-	outbox_(s.domain(), *this, slots, s.limits().max_message)
+	outbox_(s.domain(), *this, slots, s.limits().max_message),
+	rpc_(s.domain(), s.machine(), for_questions(s.limits()))
 {
 }
 
-client::inquiry::inquiry(client &c) :
+client::knock::knock(client &c) :
 	client_(c),
 	bytes_(allocate(head::size)),
 	buffer_(c.station_.domain(), bytes_.get(), head::size)
 {
-	head{command::ask, c.run_, number}.put(bytes_.get());
+	head{command::echo, c.run_, number}.put(bytes_.get());
 }
 
-void client::inquiry::ask()
+void client::knock::send()
 {
 	if (out_.exchange(true))
 		return;
@@ -50,15 +58,6 @@ void client::inquiry::ask()
 	o.handler = this;
 	if (client_.station_.machine().add(buffer_, o))
 		out_ = false;
-}
-
-void client::inquiry::on_buffer(const net::buffer_event &e)
-{
-	out_ = false;
-	if (!e.status)
-		return;
-	status_ = e.status;
-	client_.station_.reach(client_.goal_);
 }
 
 client::~client()
@@ -118,14 +117,16 @@ trouble client::run(task &t)
 	phase_ = phase::asked;
 	ask();
 	// A signal that came before the goal was reset has reached the earlier goal.
-	const bool in_time =
-		interrupted() || station_.until(goal_, patience_, [this] { inquiry_.ask(); });
+	const bool in_time = interrupted() || station_.until(goal_, patience_, [this] { quiet(); });
 	const bool cut_off = interrupted() != 0;
+	const int gone = gone_.exchange(0);
 	// Ends operations that a failed task left on queues, before the task itself is destroyed.
-	// Do not wait for peers then: `patience` is the limit that the user set.
-	const int gone = inquiry_.failure();
-	if (!in_time || cut_off || status_ || gone)
+	// Do not wait for peers then: `patience` is the limit that the user set. With `gone`,
+	// handlers may still run, and status_ is theirs.
+	if (!in_time || cut_off || gone || status_) {
 		station_.stop(true);
+		rpc_.stop();
+	}
 	if (cut_off)
 		status_ = -EINTR;
 	else if (!in_time)
@@ -143,20 +144,95 @@ trouble client::run(task &t)
 	return failure{exit_failure, explain(status_, text_, station_.domain())};
 }
 
+int client::call(net::rpc::completion done, net::time_point deadline)
+{
+	const std::byte run[] = {static_cast<std::byte>(run_), static_cast<std::byte>(run_ >> 8)};
+	return rpc_.call(server_, method::tell, run, std::move(done), deadline);
+}
+
+int client::told(const net::call_result &r, figures &out)
+{
+	if (const int status = status_of(r))
+		return status;
+	if (!figures::get(r.bytes, out) || !out.instance)
+		return -EPROTO;
+	if (!instance_)
+		instance_ = out.instance;
+	return out.instance == instance_ ? 0 : -ECONNRESET;
+}
+
 void client::ask()
 {
-	outbox::slot *const s = outbox_.take();
-	unasked_ = !s;
-	if (!s)
-		return; // sent() calls this again
-	question_ = std::max(question_ + 1, 1u);
-	send(*s, command::ask, question_, head::size);
+	const int status = call(
+		[this](net::call_result &&r) {
+			figures f;
+			if (const int wrong = told(r, f))
+				lose(wrong);
+			else
+				answered(f);
+		},
+		net::never);
+	if (status)
+		lose(status);
+}
+
+void client::answered(const figures &f)
+{
+	step();
+	task &t = *task_;
+	if (phase_ == phase::asked) {
+		t.before_ = f;
+		phase_ = phase::running;
+		t.cpu_before_ = cpu_us();
+		t.began_ = net::clock::now();
+		t.go(*this);
+	} else if (phase_ == phase::asked_again) {
+		t.after_ = f;
+		t.server_cpu_us_ = static_cast<double>(f.cpu_us - t.before_.cpu_us);
+		phase_ = phase::idle;
+		station_.reach(goal_);
+	}
+}
+
+void client::quiet()
+{
+	if (!met_) {
+		knock_.send();
+		return;
+	}
+	if (inquiring_.exchange(true))
+		return;
+	const int status = call(
+		[this](net::call_result &&r) {
+			figures f;
+			const int wrong = told(r, f);
+			inquiring_ = false;
+			if (wrong && wrong != -ETIMEDOUT)
+				lose(wrong);
+		},
+		net::clock::now() + patience_);
+	if (status)
+		inquiring_ = false;
+}
+
+// One answer may have overtaken that of the call.
+void client::knocked()
+{
+	if (!instance_ && ++knocks_ == 2)
+		lose(-EPROTONOSUPPORT);
+}
+
+void client::lose(int status)
+{
+	if (status == -ECANCELED) // the end of this side
+		return;
+	gone_ = status;
+	station_.reach(goal_);
 }
 
 void client::send(outbox::slot &s, command c, std::uint32_t number, std::size_t length)
 {
 	head{c, run_, number}.put(s.data());
-	s.tag = static_cast<unsigned>(c);
 	if (const int status = outbox_.send(s, station_.machine(), server_.get(), length))
 		fail(status);
 }
@@ -167,6 +243,28 @@ void client::finish()
 	if (!t.timed_by_server())
 		t.seconds_ = std::chrono::duration<double>(net::clock::now() - t.began_).count();
 	t.client_cpu_us_ = static_cast<double>(cpu_us() - t.cpu_before_);
+	if (t.timed_by_server()) {
+		drain();
+		return;
+	}
+	phase_ = phase::asked_again;
+	ask();
+}
+
+// A call would do as well, but what is timed is a plain message.
+void client::drain()
+{
+	phase_ = phase::draining;
+	drain_++;
+	if (outbox::slot *const s = outbox_.take())
+		send(*s, command::echo, drain_, head::size);
+	else
+		fail(-ENOBUFS);
+}
+
+void client::drained()
+{
+	task_->seconds_ = std::chrono::duration<double>(net::clock::now() - task_->began_).count();
 	phase_ = phase::asked_again;
 	ask();
 }
@@ -180,18 +278,14 @@ void client::fail(int status)
 	station_.reach(goal_);
 }
 
-void client::sent(unsigned tag, int status)
+void client::sent(int status)
 {
 	step();
 	if (phase_ == phase::idle)
 		return;
-	if (status) {
+	if (status)
 		fail(status);
-		return;
-	}
-	if (unasked_)
-		ask();
-	else if (phase_ == phase::running && tag != static_cast<unsigned>(command::ask))
+	else if (phase_ == phase::running)
 		task_->sent(*this);
 }
 
@@ -202,36 +296,20 @@ void client::on_buffer(const net::buffer_event &e)
 	if (e.sender && e.status == 0)
 		m = {static_cast<const std::byte *>(e.buffer->segments()[0].base) + e.offset,
 		     e.length};
-	const bool ours = head::get(m, h) && h.run == run_;
-	const bool inquired = ours && h.command == command::figures && h.number == inquiry::number;
-	if (!inquired)
+	if (!head::get(m, h)) {
+		if (m.empty() || !rpc_.take(*e.sender, m))
+			step(); // from a stranger, or no message
+	} else if (h.command == command::reply && h.number == knock::number) {
+		knocked();
+	} else {
 		step();
-	if (!inquired && e.sender && e.status == 0 && phase_ != phase::idle) {
-		figures f;
-		if (!ours) {
-			// From a stranger, or an answer to an earlier run of the program.
-		} else if (h.command != command::figures) {
-			if (phase_ == phase::running)
-				task_->message(*this, h, m);
-		} else if (h.number == question_ && figures::get(m, f)) {
-			task &t = *task_;
-			if (phase_ == phase::asked) {
-				t.before_ = f;
-				phase_ = phase::running;
-				t.cpu_before_ = cpu_us();
-				t.began_ = net::clock::now();
-				t.go(*this);
-			} else if (phase_ == phase::asked_again) {
-				if (t.timed_by_server())
-					t.seconds_ = std::chrono::duration<double>(
-							     net::clock::now() - t.began_)
-							     .count();
-				t.after_ = f;
-				t.server_cpu_us_ = static_cast<double>(f.cpu_us - t.before_.cpu_us);
-				phase_ = phase::idle;
-				station_.reach(goal_);
-			}
-		}
+		if (h.run != run_)
+			; // an answer to an earlier run of the program
+		else if (phase_ == phase::running)
+			task_->message(*this, h, m);
+		else if (phase_ == phase::draining && h.command == command::reply &&
+			 h.number == drain_)
+			drained();
 	}
 	if (!e.queued)
 		station_.put_back(e.buffer);

@@ -3,12 +3,18 @@
 //
 // A measurement is a task: the client asks the server for its figures, runs the task, and asks the
 // server again. Everything except the first question happens in handlers, so tasks need no lock, on
-// whichever thread events arrive.
+// whichever thread events arrive. A question that fails may end on another thread: that only leaves
+// its status to the waiting one.
+//
+// While nothing arrives, the waiting thread asks whether the server is still there: a message sent
+// successfully does not prove it, and the call ends when the server does. It sees by the answer
+// whether another server has taken the place of the first. Before the first answer it knocks: who
+// answers messages, but no call, is a server of a version without calls.
 #pragma once
 
 #include "outbox.hpp"
+#include "questions.hpp"
 #include "station.hpp"
-#include "wire.hpp"
 
 namespace coop::net_tools
 {
@@ -32,7 +38,8 @@ protected:
 	virtual void message(client &, const head &, std::span<const std::byte>) {}
 	/// A message of the task has been sent, and there is a free slot.
 	virtual void sent(client &) {}
-	/// The last figures count in the time: they show that everything has arrived.
+	/// The answer to a last message counts in the time: it shows that everything has arrived.
+	/// Then nothing of the task may be under way when it finishes.
 	virtual bool timed_by_server() const { return false; }
 
 private:
@@ -80,51 +87,61 @@ public:
 	std::uint16_t run_number() const { return run_; }
 
 private:
-	enum class phase : std::uint8_t { idle, asked, running, asked_again };
+	enum class phase : std::uint8_t { idle, asked, running, draining, asked_again };
 
-	/// Asks whether the server is still there, while nothing arrives: a message sent
-	/// successfully does not prove it. Question and answer count as no step and touch nothing
-	/// that tasks use: the waiting thread sends it, beside the handlers.
-	class inquiry final : net::buffer_handler
+	/// An `echo` beside the tasks, which counts as no step: the waiting thread sends it, beside
+	/// the handlers.
+	class knock final : net::buffer_handler
 	{
 	public:
-		static constexpr std::uint32_t number = 0; ///< unused by ordinary questions
+		static constexpr std::uint32_t number = 0; ///< unused by tasks
 
-		explicit inquiry(client &);
-		void ask();
-		/// Its failure, once; 0 if none.
-		int failure() { return status_.exchange(0); }
+		explicit knock(client &);
+		void send();
 
 	private:
-		void on_buffer(const net::buffer_event &) override;
+		void on_buffer(const net::buffer_event &) override { out_ = false; }
 
 		client &client_;
 		memory bytes_;
 		net::buffer buffer_;
 		std::atomic<bool> out_{false};
-		std::atomic<int> status_{0};
 	};
 
 	void on_buffer(const net::buffer_event &) override;
-	void sent(unsigned tag, int status) override;
+	void sent(int status) override;
+	void drain();
+	void drained();
 	void ask();
+	int call(net::rpc::completion, net::time_point deadline);
+	/// What the server told. @return 0 or -errno.
+	int told(const net::call_result &, figures &out);
+	void answered(const figures &);
+	void knocked();
+	void quiet();
+	/// The server has gone, or is none. On any thread.
+	void lose(int status);
 
 	station &station_;
 	std::chrono::milliseconds patience_{};
 	net::endpoint_ptr server_;
 	std::string text_;
 	figures takes_{};
-	bool met_ = false; ///< the server has answered
+	bool met_ = false;               ///< connect() has succeeded
+	std::uint64_t instance_ = 0;     ///< the server's, or 0; for handlers
+	unsigned knocks_ = 0;            ///< that were answered; for handlers
+	std::uint32_t drain_ = 1u << 31; ///< number of the last `echo`; tasks use lower ones
 	net::address own_;
 	const std::uint16_t run_;
 	goal goal_;
 	task *task_ = nullptr;
 	phase phase_ = phase::idle;
-	std::uint32_t question_ = 0;
-	bool unasked_ = false; ///< waits for a free slot
 	int status_ = 0;
+	std::atomic<int> gone_{0}; ///< of lose()
+	std::atomic<bool> inquiring_{false};
 	outbox outbox_;
-	inquiry inquiry_{*this};
+	knock knock_{*this};
+	net::rpc rpc_;
 };
 
 } // namespace coop::net_tools

@@ -59,7 +59,7 @@ void outbox::on_buffer(const net::buffer_event &e)
 {
 	slot *const s = static_cast<slot *>(e.context);
 	free_.push_back(s);
-	owner_.sent(s->tag, e.status);
+	owner_.sent(e.status);
 }
 
 } // namespace coop::net_tools

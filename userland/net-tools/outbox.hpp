@@ -31,7 +31,6 @@ public:
 	struct slot {
 		memory bytes;
 		net::buffer buffer;
-		unsigned tag = 0; ///< the owner's
 		/// Bytes that belong to one peer, and must not be sent to another.
 		std::size_t borrowed = 0;
 
@@ -42,7 +41,7 @@ public:
 	{
 	public:
 		/// A send has ended, successfully or not, and its slot is free again.
-		virtual void sent(unsigned tag, int status) = 0;
+		virtual void sent(int status) = 0;
 
 	protected:
 		~owner() = default;

@@ -89,15 +89,16 @@ int run_serve(const serve_request &r)
 		if (serving.rails().size() > 1)
 			for (const net::rail_stats &rail : serving.rails())
 				std::fputs(rail_line(rail).c_str(), stdout);
-		const server::counters &c = serving.count();
+		const server::counters c = serving.count();
 		std::printf("%llu messages, %llu answered, %llu bulk transfers, %llu failed, %llu "
-			    "dropped, %llu malformed\n",
+			    "dropped, %llu malformed, %llu calls\n",
 			    static_cast<unsigned long long>(c.messages),
 			    static_cast<unsigned long long>(c.answered),
 			    static_cast<unsigned long long>(c.bulk_ok),
 			    static_cast<unsigned long long>(c.bulk_failed),
-			    static_cast<unsigned long long>(c.dropped),
-			    static_cast<unsigned long long>(c.malformed));
+			    static_cast<unsigned long long>(c.dropped + c.refused),
+			    static_cast<unsigned long long>(c.malformed),
+			    static_cast<unsigned long long>(c.calls));
 		return failed;
 	});
 }

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <new>
+#include <random>
 #include <sys/resource.h>
 #include <system_error>
 #include <unistd.h>
@@ -48,9 +49,12 @@ server::server(station &s, const limits &l, goal &end) :
 	station_(s),
 	limits_(l),
 	end_(end),
+	instance_(std::uint64_t{std::random_device{}()} << 32 | 1),
 	outbox_(s.domain(), *this, slots, s.limits().max_message),
+	rpc_(s.domain(), s.machine(), for_questions(s.limits())),
 	places_(bulk_places)
 {
+	rpc_.serve(method::tell, [this](const net::request &r) { tell(r); });
 	for (place &p : places_)
 		idle_.push_back(&p);
 }
@@ -72,6 +76,7 @@ trouble server::run()
 		;
 	rails_ = station_.machine().rails();
 	station_.stop();
+	rpc_.stop();
 	if (const int status = station_.lost())
 		return failure{exit_failure, why_lost(status, here, station_.domain())};
 	return {};
@@ -91,9 +96,13 @@ void server::on_buffer(const net::buffer_event &e)
 void server::take(std::span<const std::byte> m, net::endpoint &from)
 {
 	head h;
-	count_.messages++;
 	// Receive buffers are larger, and a peer may not know the limit.
-	if (m.size() > station_.limits().max_message || !head::get(m, h)) {
+	const bool fits = m.size() <= station_.limits().max_message;
+	const bool ours = fits && head::get(m, h);
+	if (fits && !ours && rpc_.take(from, m))
+		return;
+	count_.messages++;
+	if (!ours) {
 		count_.malformed++;
 		return;
 	}
@@ -118,10 +127,6 @@ void server::take(std::span<const std::byte> m, net::endpoint &from)
 		}
 		count_.dropped++;
 		return;
-	case command::ask:
-		h.command = command::figures;
-		give(from, h, figures::size);
-		return;
 	case command::fetch:
 	case command::fill:
 		accept(m, h, from);
@@ -129,6 +134,30 @@ void server::take(std::span<const std::byte> m, net::endpoint &from)
 	default:
 		count_.malformed++;
 	}
+}
+
+void server::tell(const net::request &r) const
+{
+	if (r.bytes().size() != sizeof(head::run)) {
+		r.fail(-EPROTO);
+		return;
+	}
+	const auto run = static_cast<std::uint16_t>(std::to_integer<unsigned>(r.bytes()[0]) |
+						    std::to_integer<unsigned>(r.bytes()[1]) << 8);
+	std::array<std::byte, figures::size> told;
+	figures{instance_, counted_[run], cpu_us(), resident(), station_.limits().max_message,
+		max_bulk()}
+		.put(told);
+	r.answer(told);
+}
+
+server::counters server::count() const
+{
+	counters c = count_;
+	const net::rpc_stats s = rpc_.stats();
+	c.calls = s.served;
+	c.refused = s.refused + s.unsent;
+	return c;
 }
 
 std::size_t server::max_bulk() const
@@ -155,11 +184,7 @@ bool server::put(net::endpoint &to, const head &h, std::size_t length, std::uint
 	if (!s)
 		return false;
 	h.put(s->data());
-	if (h.command == command::figures)
-		figures{counted_[h.run], cpu_us(), resident(), station_.limits().max_message,
-			max_bulk()}
-			.put(s->data());
-	else if (h.command == command::failed)
+	if (h.command == command::failed)
 		put64(s->data() + head::size, body);
 	s->borrowed = h.command == command::reply ? 0 : length;
 	if (outbox_.send(*s, station_.machine(), &to, length) == 0)
@@ -169,7 +194,7 @@ bool server::put(net::endpoint &to, const head &h, std::size_t length, std::uint
 	return true;
 }
 
-void server::sent(unsigned, int status)
+void server::sent(int status)
 {
 	end_.step();
 	if (status)

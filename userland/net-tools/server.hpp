@@ -10,8 +10,8 @@
 #include <deque>
 
 #include "outbox.hpp"
+#include "questions.hpp"
 #include "station.hpp"
-#include "wire.hpp"
 
 namespace coop::net_tools
 {
@@ -24,6 +24,7 @@ public:
 	};
 	struct counters {
 		std::uint64_t messages, answered, bulk_ok, bulk_failed, malformed, dropped;
+		std::uint64_t calls, refused; ///< refused: also those whose answer was not sent
 	};
 
 	/// Reaching `end` ends run().
@@ -33,7 +34,7 @@ public:
 	trouble start(const std::string &address);
 	/// Serves until the end is reached, or its machine fails.
 	trouble run();
-	const counters &count() const { return count_; }
+	counters count() const;
 	/// Those of its machine, after run().
 	const std::vector<net::rail_stats> &rails() const { return rails_; }
 
@@ -67,8 +68,9 @@ private:
 	};
 
 	void on_buffer(const net::buffer_event &) override;
-	void sent(unsigned tag, int status) override;
+	void sent(int status) override;
 	void take(std::span<const std::byte> message, net::endpoint &from);
+	void tell(const net::request &) const;
 	void give(net::endpoint &to, const head &, std::size_t length, std::uint64_t body = 0);
 	bool put(net::endpoint &to, const head &, std::size_t length, std::uint64_t body);
 	void accept(std::span<const std::byte> message, const head &, net::endpoint &from);
@@ -84,7 +86,9 @@ private:
 	counters count_{};
 	std::vector<net::rail_stats> rails_;
 	std::array<std::uint32_t, 65536> counted_{}; ///< by head::run
+	const std::uint64_t instance_;
 	outbox outbox_;
+	net::rpc rpc_;
 	std::deque<answer> answers_;
 	bulk_events bulk_events_{*this};
 	std::vector<place> places_;

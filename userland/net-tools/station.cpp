@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "advice.hpp"
-#include "wire.hpp"
 
 namespace coop::net_tools
 {
@@ -44,7 +43,12 @@ const char *name(progress p)
 	return "?";
 }
 
-station::station(const settings &s) : settings_(s), domain_({s.transport, s.parameters}) {}
+station::station(const settings &s) :
+	settings_(s),
+	domain_({s.transport, s.parameters}),
+	machine_(domain_, this)
+{
+}
 
 station::~station()
 {
@@ -54,27 +58,23 @@ station::~station()
 trouble station::start(const std::string &address, net::buffer_handler &h)
 {
 	const std::size_t largest = limits().max_message;
-	if (largest < figures::size)
-		return failure{exit_usage, "-o max_message=: coopnet's own messages take " +
-						   std::to_string(figures::size) + " bytes"};
 	net::pool_options o;
 	o.buffers = pool_buffers;
 	o.segment_size = std::min(largest + slack, limits().max_segment);
 	pool_ = std::make_unique<net::buffer_pool>(domain_, o);
-	machine_ = std::make_unique<net::transfer_machine>(domain_, this);
 	int status = 0;
 	if (settings_.progress != progress::block)
-		status = machine_->deliver_synchronously();
-	if (!status && !settings_.cpus.empty() && machine_->confine(settings_.cpus))
+		status = machine_.deliver_synchronously();
+	if (!status && !settings_.cpus.empty() && machine_.confine(settings_.cpus))
 		return failure{exit_usage, "--cpus: no such processor, or not for this program"};
 	if (!status)
-		status = machine_->attach(*pool_, h, largest, messages_most);
+		status = machine_.attach(*pool_, h, largest, messages_most);
 	if (!status)
-		status = machine_->set_pool_length(receives);
+		status = machine_.set_pool_length(receives);
 	if (!status)
-		status = machine_->start(address);
+		status = machine_.start(address);
 	if (!status)
-		status = machine_->wait(net::tm_state::started, net::clock::now() + 10s);
+		status = machine_.wait(net::tm_state::started, net::clock::now() + 10s);
 	if (!status)
 		return {};
 	return failure{status == -EINVAL ? exit_usage : exit_failure,
@@ -83,26 +83,27 @@ trouble station::start(const std::string &address, net::buffer_handler &h)
 
 void station::stop(bool at_once)
 {
-	if (!machine_)
-		return;
 	const auto over = [&] {
-		const net::tm_state s = machine_->state();
+		const net::tm_state s = machine_.state();
 		return s != net::tm_state::started && s != net::tm_state::starting &&
 		       s != net::tm_state::stopping;
 	};
 	// The peer may still need operations under way; do not wait for a peer that has gone.
 	for (const bool abort : {false, true}) {
-		if ((at_once && !abort) || over() || machine_->stop(abort))
+		if ((at_once && !abort) || over() || machine_.stop(abort))
 			continue;
 		const auto deadline = net::clock::now() + (abort ? 10s : 1s);
 		while (!over() && net::clock::now() < deadline) {
-			machine_->deliver_all();
-			(void)machine_->wait(net::tm_state::stopped, net::clock::now() + 1ms);
+			machine_.deliver_all();
+			(void)machine_.wait(net::tm_state::stopped, net::clock::now() + 1ms);
 		}
 	}
-	while (machine_->deliver_all())
-		;
-	machine_.reset();
+	while (!over()) { // a second signal ends the program
+		machine_.deliver_all();
+		(void)machine_.wait(net::tm_state::stopped, net::clock::now() + 1ms);
+	}
+	// Waits for callbacks. -EBUSY: it has not been started.
+	(void)machine_.fini();
 }
 
 // With synchronous delivery this runs on the background thread, concurrently with until().
@@ -136,11 +137,11 @@ bool station::until(goal &g, std::chrono::milliseconds patience, const std::func
 	for (unsigned polls = 1; !g.reached.load(std::memory_order_acquire); polls++) {
 		if (lost()) {
 			// Every buffer has an event: deliver those first.
-			while (settings_.progress != progress::block && machine_->deliver_all())
+			while (settings_.progress != progress::block && machine_.deliver_all())
 				;
 			return g.reached;
 		}
-		if (settings_.progress != progress::block && machine_->deliver_all())
+		if (settings_.progress != progress::block && machine_.deliver_all())
 			continue;
 		if (settings_.progress == progress::poll) {
 			if (polls % polls_a_look == 0 && !alive())
@@ -148,7 +149,7 @@ bool station::until(goal &g, std::chrono::milliseconds patience, const std::func
 			continue;
 		}
 		if (settings_.progress == progress::notify)
-			(void)machine_->notify(bell_);
+			(void)machine_.notify(bell_);
 		(void)bell_.wait(std::min(stepped + patience, looked + look));
 		if (!alive())
 			return g.reached;

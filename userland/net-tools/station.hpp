@@ -53,7 +53,7 @@ struct goal {
 class station final : public net::tm_handler
 {
 public:
-	/// @throw std::system_error as net::domain.
+	/// @throw std::system_error as net::domain and net::transfer_machine.
 	explicit station(const settings &);
 	~station();
 	station(const station &) = delete;
@@ -61,8 +61,8 @@ public:
 
 	/// Starts at the address. Messages arrive at `h` in buffers of a pool.
 	trouble start(const std::string &address, net::buffer_handler &h);
-	/// Stops the machine; afterwards no buffer is queued and no handler runs. `at_once`: do not
-	/// give peers time to see the end of operations under way.
+	/// Stops the machine, for good; afterwards no buffer is queued and no handler runs.
+	/// `at_once`: do not give peers time to see the end of operations under way.
 	void stop(bool at_once = false);
 
 	/// Makes or awaits progress until the goal is reached. @return false: there was no step for
@@ -81,7 +81,8 @@ public:
 	const net::domain &domain() const { return domain_; }
 	const net::domain_limits &limits() const { return domain_.limits(); }
 	net::domain &domain() { return domain_; }
-	net::transfer_machine &machine() { return *machine_; }
+	/// Not started before start().
+	net::transfer_machine &machine() { return machine_; }
 
 private:
 	void on_state(const net::tm_event &) override;
@@ -91,7 +92,7 @@ private:
 	net::channel bell_;
 	std::atomic<int> lost_{0};
 	std::unique_ptr<net::buffer_pool> pool_;
-	std::unique_ptr<net::transfer_machine> machine_;
+	net::transfer_machine machine_;
 };
 
 /// Parses an address as users write it: a form of net::parse(), or a bare IPv4 address, which

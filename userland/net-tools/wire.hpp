@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
-// wire.hpp - messages between coopnet and `coopnet serve`.
+// wire.hpp - the messages between coopnet and `coopnet serve` that are measured.
 //
 // Every message begins with a head of 8 bytes, so a message of 8 bytes is only a head and the
 // smallest ping is as small as that of other programs. Little-endian. A server drops and counts
 // malformed messages; no message of a client makes it allocate more than its options permit.
+//
+// What is not measured goes by calls, see questions.hpp. Their messages begin with another byte.
 #pragma once
 
 #include <algorithm>
@@ -20,12 +22,11 @@ enum class command : std::uint8_t {
 	echo = 1, ///< answer with a `reply` of the same length
 	mirror,   ///< the same, with a copy of the bytes after the head
 	count,    ///< only counted
-	ask,      ///< answer with `figures`
-	fetch,    ///< offer: read the memory of the descriptor
-	fill,     ///< offer: write the memory of the descriptor
+	// 4 and 0x82 were a question and its answer, before there were calls.
+	fetch = 5, ///< offer: read the memory of the descriptor
+	fill,      ///< offer: write the memory of the descriptor
 	reply = 0x81,
-	figures,
-	failed, ///< a `fetch` or `fill` failed; the body is the status
+	failed = 0x83, ///< a `fetch` or `fill` failed; the body is the status
 };
 
 struct head {
@@ -71,34 +72,6 @@ inline std::uint64_t get64(const std::byte *at)
 	std::memcpy(&v, at, sizeof(v));
 	return le64toh(v);
 }
-
-/// Body of `figures`: counters and limits of the server's process.
-struct figures {
-	static constexpr std::size_t size = head::size + 40;
-
-	std::uint64_t counted;     ///< `count` messages of this run, modulo 2^32
-	std::uint64_t cpu_us;      ///< processor time, user and system
-	std::uint64_t resident;    ///< bytes
-	std::uint64_t max_message; ///< bytes, limit set for its transport
-	std::uint64_t max_bulk;    ///< bytes, limit of a `fetch` or `fill`
-
-	void put(std::byte *message) const
-	{
-		put64(message + head::size, counted);
-		put64(message + head::size + 8, cpu_us);
-		put64(message + head::size + 16, resident);
-		put64(message + head::size + 24, max_message);
-		put64(message + head::size + 32, max_bulk);
-	}
-	static bool get(std::span<const std::byte> m, figures &out)
-	{
-		if (m.size() != size)
-			return false;
-		const std::byte *b = m.data() + head::size;
-		out = {get64(b), get64(b + 8), get64(b + 16), get64(b + 24), get64(b + 32)};
-		return true;
-	}
-};
 
 /// `fetch` and `fill`: a length, and the descriptor up to the end of the message.
 constexpr std::size_t offer_size = head::size + 8;
