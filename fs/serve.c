@@ -169,7 +169,7 @@ static struct coop_served *served_alloc(struct inode *inode, const struct coop_e
 	return served;
 }
 
-static void serve_lookup(void *host, const struct coop_ev *ev, struct coop_found *found)
+static void serve_lookup(void *host, const struct coop_ev *ev, struct coop_found *found, u64 now)
 {
 	struct coop_mount *mount = host;
 	struct inode *inode = coop_ilookup(mount->sb, &ev->fid);

@@ -63,6 +63,7 @@ struct coop_found {
 	u64 coming;   /* on their way here by a load of a smaller level than that of the request */
 	u64 size;     /* bytes of the file */
 	void *cookie; /* for more(), recheck() and release() */
+	bool later;   /* cannot say now: the requester shall ask again; nothing else is set */
 };
 
 /*
@@ -76,7 +77,7 @@ struct coop_node_ops {
 	 * that are uptodate, clean, unlocked and not under writeback. If the request may wait
 	 * (ev->level), it also names pages that are on their way here.
 	 */
-	void (*lookup)(void *host, const struct coop_ev *ev, struct coop_found *found);
+	void (*lookup)(void *host, const struct coop_ev *ev, struct coop_found *found, u64 now);
 	/*
 	 * After coop_node_settled(), for a lookup with pages coming. Returns those of 'coming' that
 	 * are still on their way. Adds those that have arrived to pages[], with a reference each,

@@ -119,7 +119,12 @@ void coop_responder_lookup(struct coop_rnic *r, const struct coop_ev *ev, u64 no
 	v->used = true;
 	v->id = ev->id;
 	found.pages = v->page;
-	node->ops->lookup(node->host, ev, &found);
+	node->ops->lookup(node->host, ev, &found, now);
+	if (found.later) {
+		v->used = false;
+		coop_engine_lookup_busy(node->engine, ev->id, NO_RECORD);
+		return;
+	}
 	v->have = found.have;
 	v->coming = found.coming;
 	v->cookie = found.cookie;

@@ -143,6 +143,17 @@ bool coop_machine_take(struct coop_machine *m, u64 now)
 	return coop_machine_runs(m);
 }
 
+bool coop_machine_catch_up(struct coop_machine *m, u64 now)
+{
+	u32 left = m->rings.ops; /* no more were there before the call */
+
+	while (left && coop_machine_take(m, now)) {
+		left -= min_t(u32, left, TAKE_MOST);
+		cond_resched();
+	}
+	return !left || !coop_rings_pending(&m->rings);
+}
+
 void coop_machine_tell(struct coop_machine *m)
 {
 	struct coop_net_event ev = {.code = COOP_NET_ADDRESS};

@@ -165,6 +165,11 @@ static inline bool coop_machine_runs(const struct coop_machine *m)
 
 /* Takes some operations from the ring. True: there are more to take. The lock is held. */
 bool coop_machine_take(struct coop_machine *m, u64 now);
+/*
+ * Takes all that the process had put into the ring before this call. False: the next operation has
+ * to wait, because the ring of events has no room for its event. The lock is held.
+ */
+bool coop_machine_catch_up(struct coop_machine *m, u64 now);
 /* Tells the states that waited for room, and wakes the process if there are events. */
 void coop_machine_tell(struct coop_machine *m);
 /* The own address. The lock is held. */
@@ -236,7 +241,7 @@ void coop_offer_begin(struct coop_machine *m, const struct coop_net_op *op);
 void coop_offer_cancel(struct coop_machine *m, struct coop_task *t);
 void coop_offer_place(struct coop_machine *m, struct coop_task *t, u32 peer);
 bool coop_offers_tell(struct coop_machine *m);
-void coop_offer_lookup(void *host, const struct coop_ev *ev, struct coop_found *found);
+void coop_offer_lookup(void *host, const struct coop_ev *ev, struct coop_found *found, u64 now);
 u64 coop_offer_recheck(void *host, void *cookie, struct page *const *pages, u64 have);
 void coop_offer_release(void *host, void *cookie, struct page **pages, u64 have);
 

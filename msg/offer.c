@@ -191,8 +191,8 @@ static struct page *own_page(const struct coop_task *t, u64 at)
 	return page;
 }
 
-/* A page that begins within the offer. */
-static void find_page(struct coop_serve *s, u64 index, u32 ordinal, struct coop_found *found)
+/* A page that begins within the offer. False: there is no memory for a copy. */
+static bool find_page(struct coop_serve *s, u64 index, u32 ordinal, struct coop_found *found)
 {
 	const struct coop_task *t = s->task;
 	const u64 at = s->shift + index * PAGE_BYTES;
@@ -203,34 +203,78 @@ static void find_page(struct coop_serve *s, u64 index, u32 ordinal, struct coop_
 	if (!page) {
 		page = own_page(t, at);
 		if (!page)
-			return; /* the reader asks again */
+			return false;
 		s->copies |= 1ULL << ordinal;
 	}
 	found->pages[ordinal] = page;
 	found->have |= 1ULL << ordinal;
+	return true;
 }
 
-void coop_offer_lookup(void *host, const struct coop_ev *ev, struct coop_found *found)
+static bool find_pages(struct coop_serve *s, const struct coop_ev *ev, struct coop_found *found)
+{
+	u32 e, i, n = 0;
+
+	for (e = 0; e < ev->n_ext; e++)
+		for (i = 0; i < ev->ext[e].count && n < COOP_MAX_PAGES; i++, n++)
+			if (!find_page(s, ev->ext[e].index + i, n, found))
+				return false;
+	return true;
+}
+
+static void free_copies(const struct coop_serve *s, struct page *const *pages)
+{
+	u64 left;
+
+	for (left = s->copies; left; left &= left - 1)
+		__free_page(pages[__ffs64(left)]);
+}
+
+static struct coop_task *find_offer(struct coop_machine *m, const struct coop_ev *ev, u64 shift)
+{
+	struct coop_task *t = find(m, ev->fid.hi, ev->version);
+
+	return t && may_read(m, t, ev) && within(t, shift, ev) ? t : NULL;
+}
+
+/*
+ * The process may have made the offer, or placed its reader, before it told the reader of it, and
+ * the pump may have taken neither from the ring yet. So a request finds nothing only in a machine
+ * that has taken what was in the ring; if that has to wait for room, so has the request.
+ */
+void coop_offer_lookup(void *host, const struct coop_ev *ev, struct coop_found *found, u64 now)
 {
 	const u64 shift = ev->fid.lo >> COOP_NET_SHIFT_AT;
 	struct coop_machine *m = host;
 	struct coop_task *t;
 	struct coop_serve *s;
-	u32 e, i, n = 0;
 
 	if (!coop_machine_runs(m))
 		return;
-	t = find(m, ev->fid.hi, ev->version);
-	if (!t || !may_read(m, t, ev) || !within(t, shift, ev))
+	t = find_offer(m, ev, shift);
+	if (!t) {
+		const bool all = coop_machine_catch_up(m, now);
+
+		if (!coop_machine_runs(m))
+			return;
+		t = find_offer(m, ev, shift);
+		found->later = !t && !all;
+	}
+	if (!t)
 		return;
 	s = kzalloc(sizeof(*s), GFP_KERNEL_ACCOUNT | __GFP_NORETRY | __GFP_NOWARN);
-	if (!s)
+	if (!s) {
+		found->later = true;
 		return;
+	}
 	s->task = t;
 	s->shift = (u32)shift;
-	for (e = 0; e < ev->n_ext; e++)
-		for (i = 0; i < ev->ext[e].count && n < COOP_MAX_PAGES; i++, n++)
-			find_page(s, ev->ext[e].index + i, n, found);
+	if (!find_pages(s, ev, found)) {
+		free_copies(s, found->pages);
+		kfree(s);
+		found->later = true;
+		return;
+	}
 	found->size = t->length;
 	found->cookie = s;
 	t->u.offer.last_reader = ev->fid.lo & IDENTITY;
@@ -250,13 +294,11 @@ void coop_offer_release(void *host, void *cookie, struct page **pages, u64 have)
 	struct coop_machine *m = host;
 	struct coop_serve *s = cookie;
 	struct coop_task *t;
-	u64 left;
 
 	if (!s)
 		return;
 	t = s->task;
-	for (left = s->copies; left; left &= left - 1)
-		__free_page(pages[__ffs64(left)]);
+	free_copies(s, pages);
 	m->figures.served_bytes += hweight64(have) * PAGE_BYTES;
 	kfree(s);
 	t->u.offer.serving--;

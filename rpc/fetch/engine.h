@@ -305,7 +305,7 @@ void coop_engine_tx_done(struct coop_engine *e, u32 id, u32 n_seg, int err, u64 
 /* ---- work for the host ---------------------------------------------------- */
 
 enum coop_ev_kind {
-	COOP_EV_LOOKUP,     /* responder: find and pin pages; answer with lookup_done or _kept */
+	COOP_EV_LOOKUP, /* responder: find and pin pages; answer with lookup_done, _kept or _busy */
 	COOP_EV_RECHECK,    /* responder: all sent; answer with recheck_done */
 	COOP_EV_SERVE_END,  /* responder: unpin; the serve id is dead */
 	COOP_EV_VERIFY,     /* requester: WRs are quiet; coop_engine_move(), check sums, answer with
@@ -393,6 +393,9 @@ void coop_engine_lookup_done(struct coop_engine *e, u32 id, u64 have, u64 size, 
  */
 void coop_engine_lookup_kept(struct coop_engine *e, u32 id, u64 have, u64 size, u64 cookie,
 			     const u64 *sums, u64 now);
+/* The host cannot say now what it holds: the requester is told BUSY and asks again. The serve
+ * ends. */
+void coop_engine_lookup_busy(struct coop_engine *e, u32 id, u64 cookie);
 /*
  * As lookup_done, for a request that may wait: the pages 'coming' are on their way to this node.
  * For each of them the host calls lookup_more, until the serve ends. Too many waiting serves: the

@@ -480,6 +480,23 @@ void coop_engine_lookup_kept(struct coop_engine *e, u32 id, u64 have, u64 size, 
 	vouch(e, s, s->have, sums);
 }
 
+void coop_engine_lookup_busy(struct coop_engine *e, u32 id, u64 cookie)
+{
+	struct coop_serve *s = in_state(e, id, COOP_SERVE_LOOKUP);
+	const struct coop_record *r;
+
+	if (!s)
+		return;
+	r = &e->record[s->record];
+	if (!s->abandoned) {
+		e->stats.serves_busy++;
+		coop_serve_busy(e, &r->reply, r->id, r->imm, COOP_BUSY_RETRY_US);
+	}
+	s->abandoned = true;
+	s->cookie = cookie;
+	coop_serve_end(e, s);
+}
+
 void coop_engine_tx_done(struct coop_engine *e, u32 id, u32 n_seg, int err, u64 now)
 {
 	u32 slot = coop_idtab_slot(&e->serve_ids, id);

@@ -175,6 +175,40 @@ TEST(serve, says_busy_when_all_serves_are_taken)
 	EXPECT_EQ(a.stops, 0u);
 }
 
+TEST(serve, a_host_that_cannot_say_what_it_holds_is_asked_again)
+{
+	network net;
+	node &a = net.add(), &b = net.add();
+	const u32 at_a = net.acquaint(a, b);
+	b.hold_lookup = true;
+	ASSERT_EQ(a.fetch(4), 0);
+	net.settle();
+	ASSERT_EQ(b.held.size(), 1u);
+	b.hold_lookup = false;
+	coop_engine_lookup_busy(b.e, b.held[0], 1000 + b.held[0]);
+	net.run();
+	EXPECT_EQ(a.done[1].err, 0);
+	EXPECT_EQ(a.peer(at_a).busy, 1u);
+	EXPECT_EQ(a.peer(at_a).health, unsigned{COOP_PEER_HEALTHY});
+	EXPECT_EQ(b.stats().serves_busy, 1u);
+	EXPECT_EQ(b.served, 2u);
+	EXPECT_EQ(b.ended, 2u);
+	EXPECT_EQ(b.stats().commits_tx, 1u);
+}
+
+TEST(serve, a_superseded_request_is_not_told_busy)
+{
+	network net;
+	node &a = net.add(), &b = net.add();
+	ASSERT_NO_FATAL_FAILURE(ask_twice(net, a, b));
+	coop_engine_lookup_busy(b.e, b.held[0], 1000 + b.held[0]);
+	coop_engine_lookup_done(b.e, b.held[1], ~u64{0}, b.size, 1000 + b.held[1], net.now);
+	net.run();
+	EXPECT_EQ(a.done[1].err, 0);
+	EXPECT_EQ(b.stats().serves_busy, 0u);
+	EXPECT_EQ(b.served, b.ended);
+}
+
 TEST(serve, the_rate_limit_says_busy)
 {
 	network net;

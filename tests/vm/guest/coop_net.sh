@@ -9,7 +9,7 @@
 #: deadline 2400
 #: short text messages bulk states operations fork fuzz
 #: long ranges bounds revoked
-#: long refused_bulk setup buffers memlock charged strangers late_admission indices nothing_lost waits polls awake close exec killed nobody removal
+#: long refused_bulk setup buffers memlock charged strangers late_admission indices nothing_lost overtaken waits polls awake close exec killed nobody removal
 #: long unload fuzz_long
 
 lab=/sys/module/coop_lab/parameters
@@ -91,6 +91,7 @@ test_operations() { area operations; }
 test_indices() { area indices; }
 test_nothing_lost() { ROUNDS=$(few 20000) area nothing_lost; }
 test_nothing_lost_long() { limit=600 ROUNDS=$(few 100000) area nothing_lost; }
+test_overtaken() { area overtaken; }
 test_waits() { area waits; }
 test_polls() { area polls; }
 test_awake() { area awake; }

@@ -51,6 +51,7 @@ static const struct {
 	{"polls", polls_area},
 	{"awake", awake_area},
 	{"mapping", mapping_area},
+	{"overtaken", overtaken_area},
 	{"close", close_area},
 	{"fork", fork_area},
 	{"exec", exec_area},

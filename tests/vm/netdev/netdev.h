@@ -91,6 +91,8 @@ int enter(struct machine *m, uint32_t events, uint64_t timeout_ns);
 
 /* Takes the oldest event from the ring; false: empty. */
 bool event_take(struct machine *m, struct coop_net_event *out);
+/* The same, those first that were kept. */
+bool event_next(struct machine *m, struct coop_net_event *out);
 /* The first event with this code and handle (ANY: every one) within ms; others are kept. */
 #define ANY (~0u)
 bool event_wait(struct machine *m, uint32_t code, uint32_t handle, struct coop_net_event *out,
@@ -200,7 +202,8 @@ area_fn text_area, messages_area, bulk_area, refused_bulk_area;
 area_fn ranges_area, bounds_area, revoked_area;
 area_fn states_area, setup_area, buffers_area, memlock_area, quota_area, peers_area, strangers_area,
 	late_admission_area, operations_area;
-area_fn indices_area, nothing_lost_area, waits_area, polls_area, awake_area, mapping_area;
+area_fn indices_area, nothing_lost_area, waits_area, polls_area, awake_area, mapping_area,
+	overtaken_area;
 area_fn close_area, fork_area, exec_area, killed_area, many_area, removal_area, unmapped_area,
 	hold_area, nobody_area;
 area_fn fuzz_area, scarce_area, charged_area;

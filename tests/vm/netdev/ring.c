@@ -199,6 +199,11 @@ static bool take_kept(struct machine *m, uint32_t code, uint32_t handle, struct 
 	return false;
 }
 
+bool event_next(struct machine *m, struct coop_net_event *out)
+{
+	return take_kept(m, ANY, ANY, out) || event_take(m, out);
+}
+
 static void keep(struct machine *m, const struct coop_net_event *ev)
 {
 	if (m->n_kept == m->room_kept) {

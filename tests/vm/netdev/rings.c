@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * rings.c - the two rings: indices that lie, a ring of events that is full for long, waits and
- * wake-ups, operations without a system call, memory of the rings that is taken away.
+ * rings.c - the two rings: indices that lie, a ring of events that is full for long, requests of a
+ * peer that overtake what is in a ring, waits and wake-ups, operations without a system call,
+ * memory of the rings that is taken away.
  */
 #define _GNU_SOURCE
 #include <poll.h>
@@ -88,6 +89,7 @@ static bool small_pair(struct pair *p)
 	for (int i = 0; i < 2; i++) {
 		setup[i].ops = setup[i].events = DEEP;
 		setup[i].handles = 1024;
+		setup[i].silence_us = REQUEST_US * patience; /* only the time of a fetch ends it */
 	}
 	if (!CHECK(machine_setup(&p->a, &setup[0])) || !CHECK(machine_map(&p->a)) ||
 	    !CHECK(machine_setup(&p->b, &setup[1])) || !CHECK(machine_map(&p->b)))
@@ -135,7 +137,8 @@ static void take_some(struct pair *p, struct count *n, unsigned int most)
 {
 	struct coop_net_event ev;
 
-	for (unsigned int i = 0; i < most && event_take(&p->a, &ev); i++) {
+	/* post_some() leaves room, but a cancel waits for it, and that keeps what has come. */
+	for (unsigned int i = 0; i < most && event_next(&p->a, &ev); i++) {
 		n->ended += ev.flags & COOP_NET_FINAL;
 		n->sent += ev.code == COOP_NET_SENT && !ev.status;
 		n->canceled += ev.status == -ECANCELED;
@@ -202,6 +205,96 @@ void nothing_lost_area(void)
 	CHECK(pair_works(&p) && memory_right(&b));
 	pair_close(&p);
 	memory_free(&b);
+}
+
+/* ---- a request that overtakes its offer ---- */
+
+#define LENT  (4 * PAGE)
+#define TOKEN 0x5500000000000031ull
+
+/* Into the ring, and no word to the module. */
+static void put(struct machine *m, struct coop_net_op op)
+{
+	m->ops[m->rings->op_tail & (m->setup.ops - 1)] = op;
+	store(&m->rings->op_tail, m->rings->op_tail + 1);
+}
+
+static uint32_t put_offer(struct carriage *c, uint64_t key)
+{
+	struct coop_net_op op = {.code = COOP_NET_OFFER,
+				 .handle = handle_new(&c->p.a),
+				 .buffer = c->from.buffer,
+				 .length = LENT};
+
+	op.u.offer.token = TOKEN;
+	op.u.offer.key = key;
+	op.u.offer.reader = c->p.b.self;
+	put(&c->p.a, op);
+	return op.handle;
+}
+
+static uint32_t read_all(struct carriage *c, uint64_t key)
+{
+	return fetch(&c->p.b, c->p.at_b, &c->to, 0, (struct asking){TOKEN, key, LENT, 0, 15});
+}
+
+static bool came(struct carriage *c, uint32_t reading)
+{
+	struct coop_net_event ev;
+
+	copy_wanted(&c->from, 0, &c->to, 0, LENT);
+	return CHECK(!await(&c->p.b, COOP_NET_FETCHED, reading, &ev)) && CHECK(ev.pages == 15) &&
+	       all_right(c);
+}
+
+/* The pump takes 64 operations, then looks at what has come, and the offer is behind more. */
+static void behind_many(void)
+{
+	struct carriage c;
+
+	if (CHECK(carriage_open(&c, ALIGNED, ALIGNED, LENT))) {
+		put_offer(&c, 4);
+		came(&c, read_all(&c, 4));         /* now the machines know each other */
+		for (uint32_t i = 0; i < 500; i++) /* of nothing: the handle is not in use */
+			put(&c.p.a, (struct coop_net_op){.code = COOP_NET_CANCEL, .handle = 1000});
+		put_offer(&c, 1);
+		came(&c, read_all(&c, 1));
+	}
+	carriage_close(&c);
+}
+
+static uint32_t ready(const struct machine *m)
+{
+	return __atomic_load_n(&m->rings->event_tail, __ATOMIC_ACQUIRE) - m->rings->event_head;
+}
+
+/* The offer has to wait for room in the ring of events, so its reader has to wait too. */
+static void behind_events(void)
+{
+	struct coop_net_event ev;
+	struct carriage c = {0};
+	uint32_t reading;
+
+	NEED(memory_make(&c.from, ALIGNED, LENT, 5) && memory_make(&c.to, ALIGNED, LENT, 6) &&
+	     small_pair(&c.p) && memory_add(&c.p.a, &c.from) && memory_add(&c.p.b, &c.to));
+	while (ready(&c.p.a) < DEEP) { /* no such peer: over at once */
+		send_bytes(&c.p.a, 0x654321, &c.from, 0, 10);
+		enter(&c.p.a, 0, 0);
+	}
+	put_offer(&c, 2);
+	reading = read_all(&c, 2);
+	CHECK(!event_wait(&c.p.b, COOP_NET_FETCHED, reading, &ev, 300));
+	CHECK(events_drop(&c.p.a) == DEEP);
+	came(&c, reading);
+	/* What nobody offers is not there. */
+	CHECK(await(&c.p.b, COOP_NET_FETCHED, read_all(&c, 3), NULL) == -ENOENT);
+	carriage_close(&c);
+}
+
+void overtaken_area(void)
+{
+	behind_many();
+	behind_events();
 }
 
 /* ---- waits ---- */
