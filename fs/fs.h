@@ -537,6 +537,7 @@ static inline int coop_file_not_lost(const struct file *file)
 static inline void coop_call_fence(struct coop_call *call, const struct file *file)
 {
 	call->fence = &coop_i(file_inode(file))->losses;
+	/* Pairs with coop_content_lost(): with the new number we see the mark of the file. */
 	call->fence_at = smp_load_acquire(call->fence);
 	if (coop_file_lost(file))
 		call->fence_at--;
