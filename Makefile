@@ -201,7 +201,8 @@ dkms-install: deps-dkms ## build coopfs.ko for the kernels here and for those in
 	else echo "$$(uname -r), which runs, is none of these kernels: boot one of them"; fi
 
 dkms-remove: ## take the module and its sources out again
-	@dkms remove coopfs/$(VERSION) --all
+	@if dkms status coopfs/$(VERSION) 2>/dev/null | grep -q .; then dkms remove coopfs/$(VERSION) --all; \
+	else echo "DKMS has no coopfs/$(VERSION): nothing to take out"; fi
 	@rm -rf $(DKMS_SRC)
 
 install-net: $(B)/release/for-build ## of these only libcoop-net and coopnet
