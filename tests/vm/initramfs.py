@@ -163,8 +163,8 @@ def find_program(name, bin_dirs):
     return os.path.realpath(found)
 
 
-def build(path, kernel, topic, tests, bin_dirs, scratch, guest_dir):
-    """Writes the archive for one boot of 'topic' that runs 'tests'."""
+def build(path, kernel, topic, tests, bin_dirs, scratch, guest_dir, commands=None):
+    """Writes the archive for one boot of 'topic' that runs 'tests', or 'commands' in place of a shell."""
     busybox = shutil.which("busybox")
     if not busybox or libraries(busybox):
         raise Missing("no static busybox; install busybox-static")
@@ -203,6 +203,8 @@ def build(path, kernel, topic, tests, bin_dirs, scratch, guest_dir):
     a.text("/etc/passwd", "root:x:0:0:root:/tmp:/bin/sh\n")
     a.text("/etc/group", "root:x:0:\n")
     a.text("/lab/tests", "".join(t + "\n" for t in tests))
+    if commands is not None:
+        a.text("/lab/commands", commands)
     a.file("/init", os.path.join(guest_dir, "init"), 0o755)
     a.file("/lab/lib.sh", os.path.join(guest_dir, "lib.sh"))
     a.file("/lab/topic.sh", topic.path)
