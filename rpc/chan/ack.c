@@ -440,7 +440,7 @@ void coop_chan_timeout(struct coop_chan *c, struct coop_chan_peer *p, u64 now)
 		/* Find out whether only the data channel is silent. */
 		if (p->tries >= COOP_CHAN_POLL) {
 			p->poll = true;
-			coop_chan_owe_ack(c, p, true, now);
+			coop_chan_owe_ack(c, p);
 		}
 		if (worst >= coop_min_u32(COOP_CHAN_SEG_TRIES * c->cfg.max_tries, 250) ||
 		    (longer && too_narrow(c, p, now))) {

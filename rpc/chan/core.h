@@ -363,6 +363,7 @@ void coop_chan_recv_told(struct coop_chan *c, u32 recv);
 void coop_chan_ack_late(struct coop_chan *c, struct coop_chan_peer *p, u64 now);
 /* A segment of ours leaves: the reply to theirs, if it comes in time to carry the ACK. */
 void coop_chan_replied(struct coop_chan *c, struct coop_chan_peer *p, u64 now);
-void coop_chan_owe_ack(struct coop_chan *c, struct coop_chan_peer *p, bool at_once, u64 now);
+/* An ACK leaves at once. */
+void coop_chan_owe_ack(struct coop_chan *c, struct coop_chan_peer *p);
 
 #endif /* COOP_CHAN_CORE_H */

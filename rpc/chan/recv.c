@@ -100,22 +100,31 @@ static u32 reply_us(const struct coop_chan *c)
 			    coop_min_u32(c->cfg.ack_us * COOP_CHAN_REPLY, c->cfg.rto_min_us / 2));
 }
 
-/* Where replies come in time, the ACK rides on one; but word of a gap is urgent. */
-static u32 ack_wait(const struct coop_chan *c, const struct coop_chan_peer *p)
+/* Where replies come in time, the ACK rides on one; but word of a gap is urgent, and that it has
+ * closed, too: for patience() of the sender what was overtaken is lost after ack_us. */
+static u32 ack_wait(const struct coop_chan *c, const struct coop_chan_peer *p, bool gap)
 {
-	return p->replies < COOP_CHAN_REPLIES || p->map != COOP_NONE ? c->cfg.ack_us : reply_us(c);
+	return p->replies < COOP_CHAN_REPLIES || gap ? c->cfg.ack_us : reply_us(c);
 }
 
-void coop_chan_owe_ack(struct coop_chan *c, struct coop_chan_peer *p, bool at_once, u64 now)
+void coop_chan_owe_ack(struct coop_chan *c, struct coop_chan_peer *p)
 {
-	u32 slot = coop_chan_slot(c, p);
+	p->ack_due = COOP_ACK_NOW;
+	coop_fifo_push(&c->ack, coop_chan_slot(c, p));
+}
 
-	if (at_once || ++p->unacked >= COOP_CHAN_ACK_EVERY) {
-		p->ack_due = COOP_ACK_NOW;
-		coop_fifo_push(&c->ack, slot);
-	} else if (p->ack_due == COOP_ACK_NONE) {
+/* An ACK with the next reply, or in a while, which a gap may shorten. */
+static void owe_ack_later(struct coop_chan *c, struct coop_chan_peer *p, bool gap, u64 now)
+{
+	u32 timer = c->cfg.max_peers + coop_chan_slot(c, p);
+	u64 at = now + ack_wait(c, p, gap);
+
+	if (++p->unacked >= COOP_CHAN_ACK_EVERY) {
+		coop_chan_owe_ack(c, p);
+	} else if (p->ack_due == COOP_ACK_NONE ||
+		   (p->ack_due == COOP_ACK_TIMER && gap && coop_wheel_when(c->wheel, timer) > at)) {
 		p->ack_due = COOP_ACK_TIMER;
-		coop_wheel_set(c->wheel, c->cfg.max_peers + slot, now + ack_wait(c, p));
+		coop_wheel_set(c->wheel, timer, at);
 	}
 }
 
@@ -134,12 +143,14 @@ void coop_chan_ack_late(struct coop_chan *c, struct coop_chan_peer *p, u64 now)
 {
 	if (p->replies >= COOP_CHAN_REPLIES)
 		p->replies = 0;
-	coop_chan_owe_ack(c, p, true, now);
+	coop_chan_owe_ack(c, p);
 }
 
 /* Accepts the segment's number: it will be acknowledged and never accepted again. */
 static void accept(struct coop_chan *c, struct coop_chan_peer *p, u64 seq, bool ack_now, u64 now)
 {
+	bool gap = p->map != COOP_NONE; /* it may end here */
+
 	if (seq == p->rx_next)
 		c->stats.rx_in_order++;
 	else
@@ -149,7 +160,10 @@ static void accept(struct coop_chan *c, struct coop_chan_peer *p, u64 seq, bool 
 		coop_chan_mark(c, p, seq);
 	if (p->map != COOP_NONE && !coop_wheel_is_set(c->wheel, coop_chan_slot(c, p)))
 		coop_chan_arm(c, p, now);
-	coop_chan_owe_ack(c, p, ack_now, now);
+	if (ack_now)
+		coop_chan_owe_ack(c, p);
+	else
+		owe_ack_later(c, p, gap || p->map != COOP_NONE, now);
 }
 
 static void refuse(struct coop_chan *c, const struct coop_chan_peer *p, u32 seq, u32 first,
@@ -369,12 +383,12 @@ static enum coop_chan_verdict segment(struct coop_chan *c, struct coop_chan_peer
 	p->rx_stamp = m->stamp;
 	if (seq >= p->rx_next + c->cfg.window) {
 		c->stats.rx_out_of_window++;
-		coop_chan_owe_ack(c, p, true, now);
+		coop_chan_owe_ack(c, p);
 		return COOP_CHAN_DONE;
 	}
 	if ((seq < p->rx_next || coop_chan_has(c, p, seq)) && again) {
 		c->stats.rx_duplicate++;
-		coop_chan_owe_ack(c, p, true, now);
+		coop_chan_owe_ack(c, p);
 		return COOP_CHAN_DONE;
 	}
 	if (!coop_chan_may_mark(c, p, seq)) {
@@ -480,7 +494,7 @@ enum coop_chan_verdict coop_chan_rx(struct coop_chan *c, const struct coop_chan_
 	case COOP_CHAN_T_ACK:
 		c->stats.rx_acks++;
 		if (m->flags & COOP_CHAN_W_ACK_NOW)
-			coop_chan_owe_ack(c, p, true, now);
+			coop_chan_owe_ack(c, p);
 		return COOP_CHAN_DONE;
 	case COOP_CHAN_T_RNR:
 		coop_chan_rnr(c, p, m, now);

@@ -131,7 +131,7 @@ static void control(struct coop_chan *c, const struct coop_chan_dgram *rx,
 		/* Ask with an ACK whether the peer still has our session: if not, it answers
 		 * with RESET. */
 		if (m->src_session != p->remote)
-			coop_chan_owe_ack(c, p, true, now);
+			coop_chan_owe_ack(c, p);
 		else if (!p->confirmed) /* the peer dropped the datagram that it challenged */
 			coop_chan_all_lost(c, p, now);
 		return;

@@ -303,6 +303,37 @@ TEST(chan_ack, of_a_gap_waits_for_no_reply)
 	EXPECT_EQ(c.sent(), 1u);
 }
 
+TEST(chan_ack, of_a_gap_takes_along_one_that_waits_for_a_reply)
+{
+	conversation c;
+	c.settle();
+	c.ask();
+	c.lab.send(0, 1, "lost");
+	EXPECT_EQ(c.lab.pull(0).size(), 1u);
+	c.ask();
+	c.lab.wait(60);
+	EXPECT_EQ(c.sent(), 1u);
+}
+
+// The sender knows of the gap, and soon takes what was only overtaken for lost.
+TEST(chan_ack, of_a_gap_that_closes_waits_for_no_reply)
+{
+	conversation c;
+	c.settle();
+	c.lab.send(0, 1, "overtaken");
+	const auto overtaken = c.lab.pull(0);
+	ASSERT_EQ(overtaken.size(), 1u);
+	c.ask();
+	c.answer(); // carries word of the gap
+	c.lab.deliver(overtaken[0], 1);
+	c.lab.wait(60);
+	const auto ack = c.lab.pull(1);
+	ASSERT_EQ(ack.size(), 1u);
+	c.lab.deliver(ack[0], 0);
+	c.lab.wait(1000);
+	EXPECT_EQ(c.lab.a().stats().retransmits_fast, 0u);
+}
+
 TEST(chan_ack, old_and_doubled_ones_change_nothing)
 {
 	chan_lab lab;
