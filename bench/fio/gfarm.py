@@ -19,6 +19,8 @@ from sandbox import unusable, wait_for
 USER, UID = "coopbench", 61234
 CLIENT_ADDRESS, SERVER_ADDRESS = "10.254.77.1", "10.254.77.2"
 METADATA_PORT, DATA_PORT = 15601, 15600
+# gfsd makes it for clients of its own host, and no option moves it.
+SOCKET_FOLDER = f"/tmp/.gfarm-gfsd{SERVER_ADDRESS}-{DATA_PORT}"
 VETH_MTU = 65535  # as large as loopback's, which the other systems use
 
 

@@ -83,8 +83,9 @@ def die_with_parent():
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def run_outer(argv, parent_folder):
-    """Runs this program again inside the namespaces; returns its exit status."""
+def run_outer(argv, parent_folder, strays=()):
+    """Runs this program again inside the namespaces; returns its exit status. Of the inner process's servers,
+    which end with it, it also removes the folders 'strays', which lie outside of the run's own folder."""
     if os.geteuid() != 0:
         print("bench: needs root for its own namespaces and mounts: run it with sudo", file=sys.stderr)
         return 2
@@ -122,6 +123,8 @@ def run_outer(argv, parent_folder):
     finally:
         remove_control_group(group)
         remove_folder(folder)
+        for stray in strays:
+            shutil.rmtree(stray, ignore_errors=True)
 
 
 def remove_folder(folder):

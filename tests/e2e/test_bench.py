@@ -209,6 +209,7 @@ def test_gfarm_where_fuse_is_for_root_alone(tmp_path):
     assert {one["system"] for one in json.loads((out / "fio.json").read_text())["figures"]} == \
         {"gfarm", "gfarm-unbuffered"}, done.stdout
     assert done.stdout.endswith("600\n")
+    assert not os.path.exists(gfarm.SOCKET_FOLDER)
 
 
 @runs_here
