@@ -4,8 +4,9 @@
 // A reader looks at the entries first, then at the bell, then at the indices, then at the bytes; a
 // writer stores in the opposite order. So what a reader has is the older the earlier it looks at
 // it. Here each side has a view of its peer's half, and a step brings a part of it up to date: the
-// bytes alone, the indices too, the bell too, or all. A bell may thus come before the entries that
-// it rings for, and the bytes of a message before both.
+// bytes alone, some indices too, all of them, the bell too, or all. A bell may thus come before the
+// entries that it rings for, and the bytes of a message before both. Of the indices, too, one that
+// is loaded later is as new as the others or newer: those that are stored first.
 #pragma once
 
 #include <random>
@@ -25,8 +26,9 @@ public:
 	}
 	half &seen() { return *seen_; }
 
-	/// `parts`: 1, bytes; 2, indices too; 3, the bell too; 4, everything.
-	void move(unsigned parts)
+	/// `parts`: 1, bytes; 2, `some` of the indices too, all by default; 3, the bell too; 4,
+	/// everything.
+	void move(unsigned parts, std::size_t some = SIZE_MAX)
 	{
 		half &to = *seen_;
 		std::memcpy(to.cqes, of_.cqes, sizeof(to.cqes));
@@ -34,23 +36,16 @@ public:
 		bytes(of_.answer, to.answer, answer_, of_.answer_prod.load());
 		if (parts < 2)
 			return;
-		copy(&half::refused);
-		copy(&half::answer_cons);
-		copy(&half::answer_prod);
-		copy(&half::stream_cons);
-		copy(&half::stream_prod);
-		copy(&half::read_ack);
-		copy(&half::read_grant);
-		copy(&half::recv_post);
-		copy(&half::wqe_prod);
-		copy(&half::wqe_cons);
-		copy(&half::streams);
-		copy(&half::ping);
-		copy(&half::pong);
+		for (std::size_t i = 0; i < std::min(some, indices_stored); i++)
+			stored[i](of_, to);
+		copy<&half::recv_post>(of_, to);
+		copy<&half::streams>(of_, to);
+		copy<&half::ping>(of_, to);
+		copy<&half::pong>(of_, to);
 		if (parts < 3)
 			return;
-		copy(&half::word);
-		copy(&half::bell);
+		copy<&half::word>(of_, to);
+		copy<&half::bell>(of_, to);
 		if (parts < 4)
 			return;
 		for (; is_there(of_.wqes[entries_ % ring_entries], entries_); entries_++)
@@ -58,10 +53,21 @@ public:
 	}
 
 private:
-	template <typename T> void copy(std::atomic<T> half::*field)
+	template <auto Field> static void copy(const half &from, half &to)
 	{
-		(seen_.get()->*field).store((of_.*field).load());
+		(to.*Field).store((from.*Field).load());
 	}
+	/// In the order of queue_pair::store_indices(), the opposite of that of look().
+	static constexpr void (*stored[])(const half &, half &) = {
+		copy<&half::stream_prod>, copy<&half::stream_cons>, copy<&half::answer_prod>,
+		copy<&half::answer_cons>, copy<&half::read_ack>,    copy<&half::wqe_prod>,
+		copy<&half::refused>,     copy<&half::wqe_cons>,    copy<&half::read_grant>,
+	};
+
+public:
+	static constexpr std::size_t indices_stored = std::size(stored);
+
+private:
 	static void bytes(const std::uint8_t *from, std::uint8_t *to, std::uint64_t &at,
 			  std::uint64_t end)
 	{
@@ -92,8 +98,10 @@ struct lagging {
 	}
 	void move(std::mt19937 &rng)
 	{
-		constexpr unsigned parts[] = {1, 2, 3, 4, 4};
-		(rng() % 2 ? of_a : of_b).move(parts[rng() % 5]);
+		constexpr unsigned parts[] = {1, 2, 2, 3, 4, 4};
+		auto part = parts[rng() % std::size(parts)];
+		auto some = part == 2 ? rng() % (late_view::indices_stored + 1) : SIZE_MAX;
+		(rng() % 2 ? of_a : of_b).move(part, some);
 	}
 	/// Both see everything: who notices that its peer is gone sees what that had stored.
 	void show()

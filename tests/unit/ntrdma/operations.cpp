@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <numeric>
 
-#include "tests/unit/ntrdma/sides.hpp"
+#include "tests/unit/ntrdma/lagging.hpp"
 
 namespace
 {
@@ -256,6 +256,51 @@ TEST(operations, a_bell_is_heard_before_the_entries_behind_it)
 	EXPECT_EQ(l.a.pair->state(), pair_state::sends);
 	ASSERT_EQ(l.a.poll(l.a.sends).size(), 1u);
 	EXPECT_EQ(l.a.memory[50000 + 4095], 0x5a);
+}
+
+/// The peer has carried out one request and granted the read behind it, and tells of both at once.
+/// Whichever indices this side sees of that, it takes the grant for the read.
+void see_a_grant(operation first, std::size_t some)
+{
+	constexpr std::uint32_t length = 20000;
+	lagging l;
+	std::fill_n(l.b.memory.begin(), length, std::uint8_t{42});
+	l.b.receive(l.b.at(1 << 18, 8));
+	l.b.receive(l.b.at(1 << 18, 8));
+	auto settle = [&] {
+		for (bool found = true; found;) {
+			l.show();
+			found = l.a.pair->progress();
+			found |= l.b.pair->progress();
+		}
+	};
+	settle();
+	// A bell that this side has not looked at yet.
+	l.a.send(l.a.request(operation::send, l.a.at(0, 8)));
+	l.show();
+	l.b.pair->progress();
+	l.show();
+	l.a.store(l.a.request(first, l.a.at(0, 8), l.b.base(), l.b.key));
+	l.a.store(l.a.request(operation::read, l.a.at(8, length), l.b.base(), l.b.key));
+	l.of_a.move(4);
+	l.b.pair->progress();
+	l.of_b.move(2, some);
+	l.a.pair->progress();
+	EXPECT_TRUE(l.a.pair->linked());
+	settle();
+	EXPECT_TRUE(l.a.pair->linked());
+	EXPECT_EQ(l.pa.pulls, 1u);
+	EXPECT_EQ(l.a.poll(l.a.sends).size(), 3u);
+	EXPECT_EQ(l.a.memory[8 + length - 1], 42);
+}
+
+TEST(operations, a_grant_is_not_seen_before_what_was_carried_out_ahead_of_it)
+{
+	for (operation first : {operation::send, operation::read})
+		for (std::size_t some = 0; some <= late_view::indices_stored; some++) {
+			SCOPED_TRACE(some);
+			see_a_grant(first, some);
+		}
 }
 
 TEST(operations, unsignalled_requests_complete_silently_and_give_their_place_back)

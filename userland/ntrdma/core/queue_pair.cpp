@@ -244,15 +244,17 @@ bool queue_pair::look()
 	const half &in = *in_;
 	constexpr auto acquire = std::memory_order_acquire;
 	indices t;
-	// Counters before the streams they speak of: the peer stores in the opposite order.
-	t.wqe_cons = in.wqe_cons.load(acquire);
-	t.wqe_prod = theirs_.wqe_prod;
+	// In the opposite order of store_indices(): a grant before the index of the read that it is
+	// for, and counters before the streams they speak of.
 	t.read_grant = in.read_grant.load(acquire);
+	t.wqe_cons = in.wqe_cons.load(acquire);
+	bool refused = in.refused.load(acquire) != 0;
+	t.wqe_prod = theirs_.wqe_prod;
 	t.read_ack = in.read_ack.load(acquire);
-	t.stream_prod = in.stream_prod.load(acquire);
-	t.stream_cons = in.stream_cons.load(acquire);
-	t.answer_prod = in.answer_prod.load(acquire);
 	t.answer_cons = in.answer_cons.load(acquire);
+	t.answer_prod = in.answer_prod.load(acquire);
+	t.stream_cons = in.stream_cons.load(acquire);
+	t.stream_prod = in.stream_prod.load(acquire);
 	// A store would take the line from the peer, who reads `waiting` there.
 	if (std::uint32_t ping = in.ping.load(acquire); ping != pong_)
 		out_->pong.store(pong_ = ping, std::memory_order_release);
@@ -262,8 +264,7 @@ bool queue_pair::look()
 			t.answer_prod - mine_.answer_cons <= stream_bytes &&
 			mine_.stream_prod - t.stream_cons <= stream_bytes &&
 			mine_.answer_prod - t.answer_cons <= stream_bytes;
-	// After wqe_cons, which the peer stores after it.
-	refused_ = in.refused.load(acquire) != 0;
+	refused_ = refused;
 	if (possible)
 		theirs_ = t;
 	return possible;
@@ -312,6 +313,7 @@ std::uint32_t queue_pair::credits() const
 	return linked() ? in_->recv_post.load(std::memory_order_relaxed) - receives_sent_ : 0;
 }
 
+/// Each before those that mean something only with it; look() loads them in the opposite order.
 void queue_pair::store_indices()
 {
 	half &out = *out_;
@@ -321,11 +323,12 @@ void queue_pair::store_indices()
 	out.answer_prod.store(mine_.answer_prod, release);
 	out.answer_cons.store(mine_.answer_cons, release);
 	out.read_ack.store(mine_.read_ack, release);
-	out.read_grant.store(mine_.read_grant, release);
 	out.wqe_prod.store(mine_.wqe_prod, release);
 	if (refuses_)
 		out.refused.store(1, release);
 	out.wqe_cons.store(mine_.wqe_cons, release);
+	// A grant is for the read at wqe_cons.
+	out.read_grant.store(mine_.read_grant, release);
 }
 
 /// Tells of a piece of a large message, for a peer that copies at the same time. It does not ring:
