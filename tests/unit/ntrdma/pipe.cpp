@@ -232,6 +232,20 @@ TEST_F(two_pipes, impossible_indices_are_refused)
 	lie(h1->stream_cons, std::uint64_t{0}, std::uint64_t{1});
 }
 
+// They are free-running: no value of them means that nothing was stored yet.
+TEST_F(two_pipes, indices_pass_their_greatest_value)
+{
+	constexpr std::uint32_t first = 0u - ring_entries - 3;
+	pipe from{p0, s0.data(), s1.data(), first}, to{p1, s1.data(), s0.data(), first};
+	for (std::uint32_t i = 0; i < 2 * ring_entries; i++) {
+		ASSERT_TRUE(from.look()) << i;
+		ASSERT_TRUE(from.room()) << i;
+		put(from, frame(i, 100));
+		ASSERT_TRUE(to.look()) << i;
+		ASSERT_EQ(get(to), frame(i, 100));
+	}
+}
+
 TEST_F(two_pipes, indices_do_not_go_back)
 {
 	put(b, frame(0, 1000));

@@ -37,10 +37,18 @@ span_pair range(std::uint8_t *stream, std::uint64_t from, std::uint32_t bytes)
 
 } // namespace
 
-pipe::pipe(port &p, std::uint8_t *own, std::uint8_t *peers) : port_{p}, own_{own}, peers_{peers}
+pipe::pipe(port &p, std::uint8_t *own, std::uint8_t *peers, std::uint32_t first) :
+	port_{p},
+	own_{own},
+	peers_{peers}
 {
-	mine_.recv_post = ring_entries;
-	port_.out().recv_post.store(mine_.recv_post, release);
+	mine_.wqe_prod = mine_.wqe_cons = first;
+	theirs_ = mine_;
+	mine_.recv_post = first + ring_entries;
+	half &out = port_.out();
+	out.wqe_prod.store(mine_.wqe_prod, release);
+	out.wqe_cons.store(mine_.wqe_cons, release);
+	out.recv_post.store(mine_.recv_post, release);
 }
 
 bool pipe::look()
@@ -56,15 +64,13 @@ bool pipe::look()
 	std::uint32_t ping = in.ping.load(acquire);
 	if (ping != pong_)
 		port_.out().pong.store(pong_ = ping, release);
-	bool possible = t.wqe_cons - theirs_.wqe_cons <= mine_.wqe_prod - theirs_.wqe_cons &&
-			t.wqe_prod - mine_.wqe_cons >= theirs_.wqe_prod - mine_.wqe_cons &&
-			t.wqe_prod - mine_.wqe_cons <= mine_.recv_post - mine_.wqe_cons &&
-			t.stream_prod - mine_.stream_cons <= frame_stream_bytes &&
-			t.stream_prod >= theirs_.stream_prod &&
-			t.stream_cons >= theirs_.stream_cons &&
-			t.stream_cons <= mine_.stream_prod &&
-			(t.recv_post == 0 ? mine_.wqe_prod == 0
-					  : t.recv_post - mine_.wqe_prod <= ring_entries);
+	bool possible =
+		t.wqe_cons - theirs_.wqe_cons <= mine_.wqe_prod - theirs_.wqe_cons &&
+		t.wqe_prod - mine_.wqe_cons >= theirs_.wqe_prod - mine_.wqe_cons &&
+		t.wqe_prod - mine_.wqe_cons <= mine_.recv_post - mine_.wqe_cons &&
+		t.stream_prod - mine_.stream_cons <= frame_stream_bytes &&
+		t.stream_prod >= theirs_.stream_prod && t.stream_cons >= theirs_.stream_cons &&
+		t.stream_cons <= mine_.stream_prod && t.recv_post - mine_.wqe_prod <= ring_entries;
 	if (possible)
 		theirs_ = t;
 	return possible;

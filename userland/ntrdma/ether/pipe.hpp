@@ -42,8 +42,8 @@ public:
 	enum waits : std::uint32_t { nothing = 0, frames = 1, room_too = 3 };
 
 	/// Posts the receives. `own` and `peers`: the streams of this side and of the peer. They
-	/// and the port outlive the pipe.
-	pipe(port &, std::uint8_t *own, std::uint8_t *peers);
+	/// and the port outlive the pipe. `first`: where the indices of both sides begin.
+	pipe(port &, std::uint8_t *own, std::uint8_t *peers, std::uint32_t first = 0);
 
 	/// Reads the peer's indices, and answers if it asked for a sign of life. False if they are
 	/// impossible, which ends the link.
