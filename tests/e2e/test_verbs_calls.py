@@ -76,23 +76,29 @@ def said(text, **how):
     return out
 
 
-SOLICITED = """
-pair = queue_pair(4)
-assert not modify(pair, 1 | 16 | 32 | 64, qp_state=1, port_num=1, qkey=5)
-assert not modify(pair, 1, qp_state=2) and not modify(pair, 1 | 1 << 16, qp_state=3)
+DATAGRAMS = """
+def datagram_pair():
+    pair = queue_pair(4)
+    assert not modify(pair, 1 | 16 | 32 | 64, qp_state=1, port_num=1, qkey=5)
+    assert not modify(pair, 1, qp_state=2) and not modify(pair, 1 | 1 << 16, qp_state=3)
+    return pair
 there = bytearray(32)
 there[24], there[30] = 1, 1
 ah = v.ibv_create_ah(domain, (ctypes.c_char * 32).from_buffer(there))
-def send(opcode, flags):
-    assert not post(pair, RECEIVE, bytes(32), 0, 200)
+def send(pair, to, opcode, flags):
+    assert not post(to, RECEIVE, bytes(32), 0, 200)
     wr = bytearray(128)
     wr[28:40] = struct.pack("=iII", opcode, flags, 7)
-    wr[40:56] = struct.pack("=QII", ah, number(pair.value + 52), 5)
+    wr[40:56] = struct.pack("=QII", ah, number(to.value + 52), 5)
     assert not post(pair, SEND, wr, 1000, 64)
-    return sorted(completion() for _ in range(2))
+"""
+
+SOLICITED = DATAGRAMS + """
+pair = datagram_pair()
 assert not call(NOTIFY, queue, 1)
 for opcode, flags in ((2, 0), (3, 0), (3, 4)):
-    got = send(opcode, flags)
+    send(pair, pair, opcode, flags)
+    got = sorted(completion() for _ in range(2))
     assert got == [(0, 0), (0, 128)], got
     print(opcode, flags, told())
 """
@@ -101,6 +107,50 @@ for opcode, flags in ((2, 0), (3, 0), (3, 4)):
 def test_a_waiter_for_solicited_datagrams_is_told_of_these_alone():
     """SEND (2), and SEND with immediate data (3) without and with IBV_SEND_SOLICITED (4)."""
     assert said(SOLICITED) == "2 0 False\n3 0 False\n3 4 True\n"
+
+
+# Nothing is polled, so a thread of the library takes what comes. It is done with a datagram once it has told of a later
+# one. The sender's completions are in a queue that is not armed.
+WAITING = DATAGRAMS + """
+sender = datagram_pair()
+waiters = []
+def wait(which):
+    select.select([waiters[which][2]], [], [])
+    got, user = ctypes.c_void_p(), ctypes.c_void_p()
+    assert not v.ibv_get_cq_event(waiters[which][1], ctypes.byref(got), ctypes.byref(user))
+    v.ibv_ack_cq_events(got, 1)
+for early in (False, True):
+    channel = ctypes.c_void_p(v.ibv_create_comp_channel(context))
+    queue = ctypes.c_void_p(v.ibv_create_cq(context, 64, None, channel, 0))
+    if early:
+        assert not call(NOTIFY, queue, 0)
+    waiters.append((datagram_pair(), channel, ctypes.c_int.from_address(channel.value + 8).value, queue))
+send(sender, waiters[1][0], 3, 0)
+wait(1)
+print("a queue that was armed before it had a queue pair")
+assert not call(NOTIFY, waiters[0][3], 1) and not call(NOTIFY, waiters[1][3], 0)
+send(sender, waiters[0][0], 3, 0)
+send(sender, waiters[1][0], 3, 0)
+wait(1)
+send(sender, waiters[0][0], 3, 4)
+wait(0)
+print("a solicited datagram after another")
+for solicited in 0, 1:
+    assert not call(NOTIFY, waiters[0][3], solicited) and not call(NOTIFY, waiters[1][3], 0)
+    send(sender, waiters[1][0], 3, 0)
+    wait(1)
+    send(sender, waiters[0][0], 3, 4)
+    wait(0)
+print("two queues")
+"""
+
+
+def test_a_waiter_for_datagrams_is_told_whatever_comes_before_and_to_others():
+    assert said(WAITING) == """\
+a queue that was armed before it had a queue pair
+a solicited datagram after another
+two queues
+"""
 
 
 MEMORY = """

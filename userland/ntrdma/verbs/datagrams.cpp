@@ -118,7 +118,7 @@ datagrams::~datagrams()
 	{
 		auto held = node_.hold();
 		stop_ = true;
-		watch();
+		wake();
 	}
 	thread_.join();
 }
@@ -181,6 +181,7 @@ void datagram_pair::enter(ibv_qp_state s)
 void datagrams::add(datagram_pair &p)
 {
 	pairs_[p.of->qp.qp_num] = &p;
+	wake(); // its queue may be armed already
 }
 
 void datagrams::remove(datagram_pair &p)
@@ -188,10 +189,12 @@ void datagrams::remove(datagram_pair &p)
 	pairs_.erase(p.of->qp.qp_num);
 }
 
-void datagrams::watch()
+/// True if a datagram may bring what a thread of the application waits for.
+bool datagrams::awaited() const
 {
-	watching_ = true;
-	wake();
+	return std::any_of(pairs_.begin(), pairs_.end(), [](const auto &p) {
+		return of(p.second->of->qp.recv_cq)->core->armed();
+	});
 }
 
 void datagrams::wake()
@@ -200,8 +203,8 @@ void datagrams::wake()
 	[[maybe_unused]] ssize_t n = write(wake_.get(), &one, sizeof(one));
 }
 
-// Sleeps until a queue is armed, then until a datagram has brought a completion; and follows the
-// addresses all the time.
+// Takes datagrams as long as a queue is armed: one that has come may be for another, or be none of
+// those that it is armed for. Follows the addresses all the time.
 void datagrams::run()
 {
 	constexpr std::size_t always = 2; // wake_ and news_
@@ -224,13 +227,9 @@ void datagrams::run()
 			for (const source &s : sources_)
 				fds.push_back({s.socket.get(), POLLIN, 0});
 		}
-		std::uint64_t before = taken_;
-		if (watching_)
-			while (receive())
-				;
-		if (taken_ != before)
-			watching_ = false;
-		watching = watching_;
+		while (awaited() && receive())
+			;
+		watching = awaited();
 	}
 }
 
@@ -473,7 +472,6 @@ bool datagrams::take(const source &s, const sockaddr_in6 &from, std::uint8_t *by
 	// From this machine by LID there is none.
 	if (f.src != sources_[0].ip)
 		wc.wc_flags |= IBV_WC_GRH;
-	taken_++;
 	p.figures.received++;
 	complete(p, wc, true, wc.status != IBV_WC_SUCCESS || bytes[1] & ud::solicited);
 	if (wc.status != IBV_WC_SUCCESS)

@@ -65,8 +65,9 @@ public:
 	int set_state(datagram_pair &, ibv_qp_state);
 	/// Takes what has come.
 	bool receive();
-	/// A completion queue that uses datagrams is armed.
-	void watch();
+	/// A completion queue that uses datagrams is armed, or the thread is to look for another
+	/// reason.
+	void wake();
 
 private:
 	struct source {
@@ -85,7 +86,7 @@ private:
 				std::size_t payload);
 	void fail(datagram_pair &);
 	void complete(datagram_pair &, const ibv_wc &, bool receive, bool solicited);
-	void wake();
+	bool awaited() const;
 	void run();
 
 	node &node_;
@@ -95,8 +96,7 @@ private:
 	std::unordered_map<std::uint32_t, datagram_pair *> pairs_;
 	unique_fd wake_;
 	unique_fd news_; // of the addresses; none: they are looked at when one is missed
-	bool watching_ = false, stop_ = false;
-	std::uint64_t taken_ = 0;
+	bool stop_ = false;
 	std::thread thread_;
 };
 

@@ -204,7 +204,7 @@ int req_notify_cq(ibv_cq *cq, int solicited_only)
 						    : completion_queue::arm::any);
 	of(cq->context)->device->will_wait();
 	if (of(cq)->datagram_users)
-		find_datagrams(of(cq->context)->device)->watch();
+		find_datagrams(of(cq->context)->device)->wake();
 	return 0;
 }
 
