@@ -153,6 +153,46 @@ two queues
 """
 
 
+CLOSED = """
+def connect(pair, to):
+    a = bytearray(144)
+    a[8], a[28:32], a[80], a[86], a[129] = 5, struct.pack("=I", number(to.value + 52)), 1, 1, 1
+    for state, mask in ((1, 0x39), (2, 0x129181), (3, 0x12e01)):
+        a[0] = state
+        assert not v.ibv_modify_qp(pair, (ctypes.c_char * 144).from_buffer(a), mask)
+def send(pair):
+    assert not post(pair, SEND, bytes(28) + struct.pack("=i", 2) + bytes(96), 0, 0)
+first = context, domain, queue
+pair = queue_pair(2)
+context = ctypes.c_void_p(v.ibv_open_device(ctypes.c_void_p(pointer(v.ibv_get_device_list(None)))))
+domain = ctypes.c_void_p(v.ibv_alloc_pd(context))
+queue = ctypes.c_void_p(v.ibv_create_cq(context, 64, None, None, 0))
+other = queue_pair(2)
+connect(pair, other)
+connect(other, pair)
+assert not post(other, RECEIVE, bytes(32), 0, 0)
+second, (context, domain, queue) = context, first
+send(pair)
+print(completion())
+assert not v.ibv_close_device(second)
+send(pair)
+print(completion())
+one, two = queue_pair(2), queue_pair(2)
+connect(one, two)
+connect(two, one)
+assert not post(two, RECEIVE, bytes(32), 0, 0)
+send(one)
+print(sorted(completion() for _ in range(2)))
+assert not v.ibv_close_device(context)
+print("closed")
+"""
+
+
+def test_closing_the_device_ends_its_queue_pairs():
+    """A send to one fails then with IBV_WC_RETRY_EXC_ERR (12)."""
+    assert said(CLOSED) == "(0, 0)\n(12, 0)\n[(0, 0), (0, 128)]\nclosed\n"
+
+
 MEMORY = """
 import mmap
 c = ctypes.CDLL(None, use_errno=True)

@@ -215,6 +215,21 @@ TEST_P(windows, a_peer_that_leaves_ends_what_is_outstanding)
 	EXPECT_EQ(a.wait().result, status::retry_exceeded);
 }
 
+TEST_P(windows, a_node_that_ends_leaves_its_links)
+{
+	process a;
+	{
+		process b;
+		a.connect(b.number());
+		b.connect(a.number());
+		a.send(operation::write, 8, b.base(), b.key);
+		EXPECT_EQ(a.wait().result, status::success);
+		a.send(operation::send, 8); // it posts no receive
+		b.m = nullptr;
+	}
+	EXPECT_EQ(a.wait().result, status::retry_exceeded);
+}
+
 TEST(window, a_process_without_the_queue_pair_ends_sends_within_the_bound)
 {
 	setenv("COOP_NTRDMA_BOUND_MS", "300", 1);

@@ -101,7 +101,9 @@ node::~node()
 		kick();
 	}
 	thread_.join();
-	members_.clear();
+	// A queue pair hangs up by its port, and so has to end before it.
+	while (!members_.empty())
+		destroy(members_.begin()->second.get());
 }
 
 void node::watch(int fd)

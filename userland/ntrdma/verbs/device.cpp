@@ -55,6 +55,13 @@ node *take_node()
 	return the_node;
 }
 
+/// False in a child of fork, to which the node's objects do not belong.
+bool has_node(const node *n)
+{
+	std::scoped_lock held{opening};
+	return n == the_node && node_process == getpid();
+}
+
 void give_node(node *n)
 {
 	std::scoped_lock held{opening};
@@ -143,6 +150,12 @@ COOP_VERB ibv_context *ibv_open_device(ibv_device *device)
 COOP_VERB int ibv_close_device(ibv_context *handle)
 {
 	verbs::context *c = of(handle);
+	// As the kernel does for a device. The structures stay the program's.
+	if (has_node(c->device)) {
+		auto held = c->device->hold();
+		while (!c->pairs.empty())
+			verbs::end_pair(*c->pairs.begin());
+	}
 	close(handle->async_fd);
 	give_node(c->device);
 	delete c;

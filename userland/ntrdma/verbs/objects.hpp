@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <deque>
 #include <memory>
+#include <unordered_set>
 
 #include <infiniband/verbs.h>
 
@@ -18,10 +19,13 @@ namespace coop::ntrdma::verbs
 
 constexpr std::uint16_t own_lid = 1;
 
+struct pair;
+
 struct context {
 	verbs_context v; // its `context` is what programs have
 	node *device;
 	std::deque<ibv_async_event> events; // not yet read from async_fd
+	std::unordered_set<pair *> pairs;   // that were created with it
 	ibv_context *handle() { return &v.context; }
 };
 
@@ -89,6 +93,8 @@ inline channel *of(ibv_comp_channel *p)
 /// The events of the core, for programs.
 watcher &events();
 void push(context *, const ibv_async_event &);
+/// Takes a queue pair off the device: nothing happens to it any more. Under the lock.
+void end_pair(pair *);
 /// Forgets unread events about an object, and waits until those read are acknowledged.
 void settle_events(context *, const void *object, const std::uint32_t &given, node_hold &held);
 /// Wakes those who wait in settle_events().

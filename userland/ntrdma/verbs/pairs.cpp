@@ -158,7 +158,7 @@ int begin_datagrams(verbs::pair *p)
 	return 0;
 }
 
-void end_datagrams(verbs::pair *p)
+void leave_datagrams(verbs::pair *p)
 {
 	verbs::forget_datagrams(*p->ud);
 	verbs::find_datagrams(of(p->qp.context)->device)->remove(*p->ud);
@@ -180,6 +180,16 @@ int modify_datagrams(verbs::pair *p, const ibv_qp_attr &a, int mask, ibv_qp_stat
 }
 
 } // namespace
+
+void verbs::end_pair(pair *p)
+{
+	context *c = of(p->qp.context);
+	p->core->pair->owner = nullptr;
+	if (p->ud)
+		leave_datagrams(p);
+	c->device->destroy(p->core);
+	c->pairs.erase(p);
+}
 
 COOP_VERB ibv_qp *ibv_create_qp(ibv_pd *pd, ibv_qp_init_attr *a)
 {
@@ -230,6 +240,7 @@ COOP_VERB ibv_qp *ibv_create_qp(ibv_pd *pd, ibv_qp_init_attr *a)
 		return nullptr;
 	}
 	of(pd)->users++;
+	of(pd->context)->pairs.insert(p);
 	return &qp;
 }
 
@@ -299,10 +310,7 @@ COOP_VERB int ibv_destroy_qp(ibv_qp *qp)
 	verbs::pair *p = of(qp);
 	verbs::context *c = of(qp->context);
 	auto held = c->device->hold();
-	p->core->pair->owner = nullptr;
-	if (p->ud)
-		end_datagrams(p);
-	c->device->destroy(p->core);
+	verbs::end_pair(p);
 	verbs::settle_events(c, qp, p->given, held);
 	of(qp->pd)->users--;
 	held.unlock();
