@@ -63,6 +63,23 @@ def test_a_listener_takes_all_events_of_its_unread_requests_along():
     assert (child.returncode, out) == (0, "next event: 0\n")
 
 
+# Their threads live on; the identifier has started that of librdmacm.
+UNLOADED = CM + """
+import _ctypes
+identifier(channel())
+_ctypes.dlclose(cm._handle)
+with open("/proc/self/maps") as f:
+    maps = f.read()
+print("librdmacm" in maps, "libibverbs" in maps)
+"""
+
+
+def test_libraries_whose_threads_run_stay_when_a_program_closes_them():
+    with started("python3", "-c", UNLOADED, str(PORT)) as child:
+        out, _ = child.communicate(timeout=DEADLINE)
+    assert (child.returncode, out) == (0, "True True\n")
+
+
 UNRESOLVED = CM + """
 bound = address_of(*map(int, sys.argv[2].split(".")))
 listening, calling = channel(), channel()
