@@ -153,6 +153,30 @@ two queues
 """
 
 
+UNREAD = DATAGRAMS + """
+async_fd = ctypes.c_int.from_address(context.value + 268).value
+v.ibv_create_srq.restype = ctypes.c_void_p
+pair = datagram_pair()
+assert not call(NOTIFY, queue, 0)
+send(pair, pair, 2, 0)
+before = told()
+assert not v.ibv_destroy_qp(pair) and not v.ibv_destroy_cq(queue)
+print("queue", before, told())
+shared = ctypes.c_void_p(v.ibv_create_srq(domain, ctypes.create_string_buffer(struct.pack("=Q4I", 0, 8, 1, 0, 0))))
+assert not v.ibv_modify_srq(shared, ctypes.create_string_buffer(struct.pack("=3I", 0, 0, 1)), 2)
+def failed():
+    return bool(select.select([async_fd], [], [], 0)[0])
+before = failed()
+assert not v.ibv_destroy_srq(shared)
+print("shared queue", before, failed())
+"""
+
+
+def test_an_object_that_is_destroyed_takes_its_unread_events_along():
+    """Nothing can be read from their descriptors then: the call that reads would wait."""
+    assert said(UNREAD) == "queue True False\nshared queue True False\n"
+
+
 CLOSED = """
 def connect(pair, to):
     a = bytearray(144)

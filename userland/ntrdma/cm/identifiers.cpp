@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <utility>
 
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "userland/ntrdma/cm/manager.hpp"
@@ -46,7 +45,7 @@ int complete(identifier *i, rdma_cm_event_type wanted)
 
 COOP_CM rdma_event_channel *rdma_create_event_channel()
 {
-	int fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
+	int fd = coop::event_count::open();
 	if (fd < 0)
 		return nullptr;
 	auto *c = new channel{};
@@ -88,12 +87,8 @@ COOP_CM int rdma_destroy_id(rdma_cm_id *id)
 	std::unique_lock held{m.lock};
 	std::vector<identifier *> gone = m.unknown_of(i);
 	gone.push_back(i);
-	std::erase_if(of(id->channel)->ready, [&](event *e) {
-		bool about = std::find(gone.begin(), gone.end(), e->about) != gone.end();
-		if (about)
-			delete e;
-		return about;
-	});
+	for (event *e : manager::take_unread(id->channel, gone))
+		delete e;
 	for (identifier *g : gone)
 		m.remove(g);
 	// Callers whose requests were not taken are hung up on.
@@ -128,13 +123,7 @@ COOP_CM int rdma_migrate_id(rdma_cm_id *id, rdma_event_channel *to)
 	rdma_event_channel *from = id->channel;
 	std::vector<identifier *> with = m.unknown_of(i);
 	with.push_back(i);
-	std::vector<event *> moved;
-	std::erase_if(of(from)->ready, [&](event *e) {
-		bool about = std::find(with.begin(), with.end(), e->about) != with.end();
-		if (about)
-			moved.push_back(e);
-		return about;
-	});
+	std::vector<event *> moved = manager::take_unread(from, with);
 	for (identifier *w : with)
 		w->id.channel = to;
 	for (event *e : moved)
@@ -153,12 +142,11 @@ COOP_CM int rdma_get_cm_event(rdma_event_channel *c, rdma_cm_event **out)
 {
 	manager &m = manager::instance();
 	for (;;) {
-		std::uint64_t one;
-		if (read(c->fd, &one, sizeof(one)) != sizeof(one))
+		if (!coop::event_count::wait(c->fd))
 			return -1;
 		std::unique_lock held{m.lock};
 		auto &ready = of(c)->ready;
-		if (ready.empty())
+		if (!of(c)->unread.claim() || ready.empty())
 			continue; // its identifier was destroyed
 		event *e = ready.front();
 		ready.pop_front();

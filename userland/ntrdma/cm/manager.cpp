@@ -137,8 +137,22 @@ void manager::push(event *e)
 {
 	rdma_event_channel *c = e->about->id.channel;
 	of(c)->ready.push_back(e);
-	std::uint64_t one = 1;
-	[[maybe_unused]] ssize_t n = write(c->fd, &one, sizeof(one));
+	event_count::add(c->fd);
+}
+
+std::vector<event *> manager::take_unread(rdma_event_channel *c,
+					  const std::vector<identifier *> &about)
+{
+	std::vector<event *> all;
+	std::erase_if(of(c)->ready, [&](event *e) {
+		bool is = std::find(about.begin(), about.end(), e->about) != about.end();
+		if (is) {
+			all.push_back(e);
+			of(c)->unread.erase(c->fd);
+		}
+		return is;
+	});
+	return all;
 }
 
 bool manager::send(identifier *i, kind what, const rdma_conn_param *p, std::uint32_t reason)

@@ -23,6 +23,7 @@
 
 #include <rdma/rdma_cma.h>
 
+#include "userland/include/coop/event_count.hpp"
 #include "userland/ntrdma/cm/far_address.hpp"
 #include "userland/ntrdma/cm/message.hpp"
 
@@ -41,6 +42,7 @@ struct event {
 struct channel {
 	rdma_event_channel c;
 	std::deque<event *> ready;
+	event_count unread;
 };
 
 enum class stage {
@@ -102,6 +104,9 @@ public:
 	/// The connections to a listener of which its program does not know yet: their REQ has not
 	/// arrived, or waits in the channel. They end with the listener.
 	std::vector<identifier *> unknown_of(const identifier *listener) const;
+	/// Takes the unread events about some out of a channel.
+	static std::vector<event *> take_unread(rdma_event_channel *,
+						const std::vector<identifier *> &about);
 	event *make(identifier *, rdma_cm_event_type, int status = 0);
 	void push(event *);
 	void push(identifier *i, rdma_cm_event_type t, int status = 0) { push(make(i, t, status)); }

@@ -11,7 +11,6 @@
 #include <system_error>
 
 #include <endian.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "userland/ntrdma/verbs/datagrams.hpp"
@@ -137,7 +136,7 @@ COOP_VERB ibv_context *ibv_open_device(ibv_device *device)
 	handle->device = device;
 	handle->num_comp_vectors = 1;
 	handle->cmd_fd = -1;
-	handle->async_fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
+	handle->async_fd = coop::event_count::open();
 	pthread_mutex_init(&handle->mutex, nullptr);
 	handle->ops.poll_cq = verbs::poll_cq;
 	handle->ops.req_notify_cq = verbs::req_notify_cq;

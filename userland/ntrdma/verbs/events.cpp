@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT
 // events.cpp - completion channels and asynchronous events of the stand-in libibverbs.
 //
-// A channel is an eventfd that counts, beside a list in memory: programs poll the descriptor and
-// read through the functions here. A read that finds the list empty (the object is gone) waits on.
+// A channel is a list in memory and the count of its events: programs poll the descriptor and read
+// through the functions here. A read of an event whose object is gone by then waits on.
 #include <algorithm>
 #include <cerrno>
 #include <utility>
 
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "userland/ntrdma/verbs/objects.hpp"
@@ -21,12 +20,6 @@ namespace coop::ntrdma::verbs
 namespace
 {
 
-void count_up(int fd)
-{
-	std::uint64_t one = 1;
-	[[maybe_unused]] ssize_t n = write(fd, &one, sizeof(one));
-}
-
 class program_watcher final : public watcher
 {
 public:
@@ -36,7 +29,7 @@ public:
 		if (!q->cq.channel)
 			return;
 		of(q->cq.channel)->ready.push_back(&q->cq);
-		count_up(q->cq.channel->fd);
+		event_count::add(q->cq.channel->fd);
 	}
 
 	void happened(queue_pair &core, event what) override
@@ -86,7 +79,7 @@ watcher &events()
 void push(context *c, const ibv_async_event &e)
 {
 	c->events.push_back(e);
-	count_up(c->handle()->async_fd);
+	event_count::add(c->handle()->async_fd);
 }
 
 std::condition_variable_any &acknowledged()
@@ -98,7 +91,10 @@ std::condition_variable_any &acknowledged()
 
 void settle_events(context *c, const void *object, const std::uint32_t &given, node_hold &held)
 {
-	std::erase_if(c->events, [&](const ibv_async_event &e) { return e.element.qp == object; });
+	std::size_t erased = std::erase_if(
+		c->events, [&](const ibv_async_event &e) { return e.element.qp == object; });
+	for (; erased; erased--)
+		c->unread.erase(c->handle()->async_fd);
 	acknowledged().wait(held, [&] { return !given; });
 }
 
@@ -106,7 +102,7 @@ void settle_events(context *c, const void *object, const std::uint32_t &given, n
 
 COOP_VERB ibv_comp_channel *ibv_create_comp_channel(ibv_context *c)
 {
-	int fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
+	int fd = coop::event_count::open();
 	if (fd < 0)
 		return nullptr;
 	auto *ch = new verbs::channel{};
@@ -129,12 +125,11 @@ COOP_VERB int ibv_destroy_comp_channel(ibv_comp_channel *ch)
 COOP_VERB int ibv_get_cq_event(ibv_comp_channel *ch, ibv_cq **cq, void **cq_context)
 {
 	for (;;) {
-		std::uint64_t one;
-		if (read(ch->fd, &one, sizeof(one)) != sizeof(one))
+		if (!coop::event_count::wait(ch->fd))
 			return -1;
 		auto held = of(ch->context)->device->hold();
 		auto &ready = of(ch)->ready;
-		if (ready.empty())
+		if (!of(ch)->unread.claim() || ready.empty())
 			continue;
 		*cq = ready.front();
 		ready.pop_front();
@@ -174,11 +169,10 @@ std::uint32_t *given_of(const ibv_async_event &e)
 COOP_VERB int ibv_get_async_event(ibv_context *c, ibv_async_event *e)
 {
 	for (;;) {
-		std::uint64_t one;
-		if (read(c->async_fd, &one, sizeof(one)) != sizeof(one))
+		if (!coop::event_count::wait(c->async_fd))
 			return -1;
 		auto held = of(c)->device->hold();
-		if (of(c)->events.empty())
+		if (!of(c)->unread.claim() || of(c)->events.empty())
 			continue;
 		*e = of(c)->events.front();
 		of(c)->events.pop_front();

@@ -12,6 +12,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "userland/include/coop/event_count.hpp"
 #include "userland/ntrdma/node/node.hpp"
 
 namespace coop::ntrdma::verbs
@@ -25,6 +26,7 @@ struct context {
 	verbs_context v; // its `context` is what programs have
 	node *device;
 	std::deque<ibv_async_event> events; // not yet read from async_fd
+	event_count unread;                 // the count of these
 	std::unordered_set<pair *> pairs;   // that were created with it
 	ibv_context *handle() { return &v.context; }
 };
@@ -38,6 +40,7 @@ struct domain {
 struct channel {
 	ibv_comp_channel c;
 	std::deque<ibv_cq *> ready;
+	event_count unread;
 };
 
 struct datagram_pair; // datagrams.hpp

@@ -46,7 +46,8 @@ COOP_VERB int ibv_destroy_cq(ibv_cq *cq)
 	if (q->core->in_use())
 		return EBUSY;
 	if (cq->channel) {
-		std::erase(of(cq->channel)->ready, cq);
+		for (std::size_t n = std::erase(of(cq->channel)->ready, cq); n; n--)
+			of(cq->channel)->unread.erase(cq->channel->fd);
 		cq->channel->refcnt--;
 	}
 	verbs::acknowledged().wait(held, [&] { return !q->given; });
