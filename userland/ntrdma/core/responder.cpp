@@ -340,6 +340,9 @@ void queue_pair::answer(status result, std::uint64_t value)
 	if (refuses_ || is_atomic(static_cast<operation>(current_.w.op)))
 		out_->cqes[mine_.wqe_cons % ring_entries] = {static_cast<std::uint32_t>(result), 0,
 							     value};
+	// Before the next one's bytes: a thread that waits for those to change in memory finds
+	// these, too.
+	std::atomic_thread_fence(std::memory_order_release);
 	counts_.served++;
 	counts_.served_bytes += current_.w.length;
 	mine_.wqe_cons++;
