@@ -4,8 +4,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <gtest/gtest.h>
+#include <iterator>
 #include <set>
 #include <span>
 #include <sstream>
@@ -17,6 +19,7 @@
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -350,6 +353,76 @@ TEST(window, a_pull_from_a_process_after_exec_fails)
 	int status = 1;
 	EXPECT_EQ(waitpid(child, &status, 0), child);
 	EXPECT_EQ(status, 0);
+}
+
+/// In a child: the first thread ends, the next one at a byte of `orders`, and the third with the
+/// process once nobody writes there any more.
+[[noreturn]] void end_by_threads(int orders)
+{
+	std::thread{[orders] {
+		char byte;
+		[[maybe_unused]] ssize_t n = read(orders, &byte, 1);
+		syscall(SYS_exit, 0);
+	}}.detach();
+	std::thread{[orders] {
+		pollfd p{orders, 0, 0};
+		poll(&p, 1, -1);
+		_exit(0);
+	}}.detach();
+	syscall(SYS_exit, 0); // pthread_exit() would run the destructors of the test's frames
+	std::abort();
+}
+
+/// The state of a thread, as the kernel tells it.
+char state_of(pid_t process)
+{
+	std::ifstream stat{"/proc/" + std::to_string(process) + "/stat"};
+	std::string text{std::istreambuf_iterator<char>{stat}, {}};
+	std::size_t after = text.rfind(") ");
+	return after == std::string::npos ? '?' : text[after + 2];
+}
+
+TEST(window, a_process_whose_first_thread_has_ended_is_pulled_from)
+{
+	std::uint64_t sign = 0x5157a6e0c0ffee11, data = 42, got = 0;
+	int orders[2];
+	ASSERT_EQ(pipe2(orders, O_CLOEXEC), 0);
+	unique_fd reading{orders[0]}, writing{orders[1]};
+	pid_t child = fork();
+	if (!child) {
+		writing = unique_fd{};
+		end_by_threads(reading.get());
+	}
+	unique_fd life{static_cast<int>(syscall(SYS_pidfd_open, child, 0))};
+	while (state_of(child) != 'Z')
+		std::this_thread::sleep_for(1ms);
+	EXPECT_FALSE(has_ended(life.get()));
+	std::uint64_t at = reinterpret_cast<std::uintptr_t>(&sign);
+	EXPECT_TRUE(can_read(child, at, sign));
+	EXPECT_FALSE(can_read(child, at, sign + 1));
+	unique_fd fd;
+	window_port port{window::create(&fd), 0,    unique_fd{}, child,
+			 std::move(life),     true, [] {},       {at, sign}};
+	wire_segment from{reinterpret_cast<std::uintptr_t>(&data), sizeof(data)};
+	place to{reinterpret_cast<std::uint8_t *>(&got), sizeof(got)};
+	auto pulls = [&] {
+		got = 0;
+		EXPECT_EQ(port.pull({&from, 1}, {&to, 1}), 0);
+		return got;
+	};
+	EXPECT_EQ(pulls(), 42u);
+	EXPECT_EQ(write(writing.get(), "", 1), 1);
+	auto threads_left = [&] {
+		std::filesystem::directory_iterator all{"/proc/" + std::to_string(child) + "/task"};
+		return std::distance(all, {});
+	};
+	while (threads_left() != 2)
+		std::this_thread::sleep_for(1ms);
+	EXPECT_EQ(pulls(), 42u);
+	writing = unique_fd{};
+	int status = 1;
+	EXPECT_EQ(waitpid(child, &status, 0), child);
+	EXPECT_EQ(port.pull({&from, 1}, {&to, 1}), -ESRCH);
 }
 
 TEST(window, a_memory_that_could_shrink_is_refused)

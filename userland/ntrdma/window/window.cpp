@@ -4,8 +4,12 @@
 
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
+#include <filesystem>
+#include <string>
 #include <system_error>
+#include <vector>
 
 #include <poll.h>
 #include <sys/mman.h>
@@ -22,6 +26,38 @@ namespace
 {
 
 constexpr std::size_t window_bytes = 2 * sizeof(half);
+
+/// The numbers of a process's threads; none if it has ended.
+std::vector<pid_t> threads_of(pid_t process)
+{
+	std::vector<pid_t> all;
+	std::error_code error;
+	std::filesystem::directory_iterator at{"/proc/" + std::to_string(process) + "/task", error};
+	for (const std::filesystem::directory_iterator end; !error && at != end;
+	     at.increment(error)) {
+		const std::string name = at->path().filename();
+		pid_t thread = 0;
+		std::from_chars(name.data(), name.data() + name.size(), thread);
+		all.push_back(thread);
+	}
+	return all;
+}
+
+/// What read(number) says, 0 or a negative errno. The number of a thread that has ended leads to no
+/// memory, -ESRCH, even if it is that of the process, whose first thread may end before the others.
+/// So that of any other thread will do, which is remembered.
+template <typename F> int read_by(pid_t process, pid_t *thread, int life, F read)
+{
+	int rc = read(*thread);
+	if (rc != -ESRCH || has_ended(life))
+		return rc;
+	for (pid_t other : threads_of(process))
+		if ((rc = read(other)) != -ESRCH) {
+			*thread = other;
+			return rc;
+		}
+	return rc;
+}
 
 } // namespace
 
@@ -52,6 +88,7 @@ window_port::window_port(std::unique_ptr<window> w, unsigned side, unique_fd bel
 	in_{window_->side(1 - side)},
 	bell_{std::move(bell)},
 	peer_{peer},
+	thread_{peer},
 	life_{std::move(peer_life)},
 	pulls_{pulls},
 	ended_{std::move(ended)},
@@ -76,10 +113,12 @@ int window_port::pull(std::span<const wire_segment> from, std::span<const place>
 		local[m++] = {p.at, p.length};
 		total += p.length;
 	}
-	ssize_t got = process_vm_readv(peer_, local.data(), m, remote.data(), n, 0);
-	int rc = got < 0 ? -errno : static_cast<std::uint64_t>(got) != total ? -EFAULT : 0;
-	if (sign_.at && (got < 0 ? rc == -EFAULT : seen != sign_.value))
-		return -ESRCH;
+	int rc = read_by(peer_, &thread_, life_.get(), [&](pid_t thread) {
+		ssize_t got = process_vm_readv(thread, local.data(), m, remote.data(), n, 0);
+		int rc = got < 0 ? -errno : static_cast<std::uint64_t>(got) != total ? -EFAULT : 0;
+		bool other = sign_.at && (got < 0 ? rc == -EFAULT : seen != sign_.value);
+		return other ? -ESRCH : rc;
+	});
 	// Without this, the bytes might be those of another process that got the same number.
 	return has_ended(life_.get()) ? -ESRCH : rc;
 }
@@ -114,7 +153,11 @@ bool can_read(pid_t peer, std::uint64_t addr, std::uint64_t value)
 {
 	std::uint64_t got = 0;
 	iovec local{&got, sizeof(got)}, remote{reinterpret_cast<void *>(addr), sizeof(got)};
-	return process_vm_readv(peer, &local, 1, &remote, 1, 0) == sizeof(got) && got == value;
+	pid_t thread = peer;
+	int rc = read_by(peer, &thread, -1, [&](pid_t thread) {
+		return process_vm_readv(thread, &local, 1, &remote, 1, 0) < 0 ? -errno : 0;
+	});
+	return !rc && got == value;
 }
 
 } // namespace coop::ntrdma

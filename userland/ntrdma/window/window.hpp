@@ -71,6 +71,7 @@ private:
 	const half &in_;
 	unique_fd bell_;
 	pid_t peer_;
+	pid_t thread_; // by whose number the peer's memory is read
 	unique_fd life_;
 	bool pulls_;
 	std::function<void()> ended_;
