@@ -209,6 +209,9 @@ void peers::adopt(spi::peer_number n, std::uint32_t chan, std::uint64_t now)
 	if (!chan_.info(chan, info))
 		return;
 	peer &p = all_[n];
+	// The number may have outlived the machine that the last answer was about.
+	if (!p.resolved || !same_place(p.addr, info.addr))
+		p.instance = 0;
 	const std::uint32_t old = std::exchange(p.chan, chan);
 	sessions_.own(p.session, chan, n, !p.active);
 	p.addr = info.addr;

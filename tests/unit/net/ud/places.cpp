@@ -141,6 +141,22 @@ TEST_F(places, a_session_elsewhere_ends)
 	EXPECT_EQ(place(), old_port);
 }
 
+// The answer says that the former machine is gone. Its number stays, since the program holds it,
+// and the next machine there speaks first.
+TEST_F(places, a_machine_that_is_back_is_the_one_that_answers)
+{
+	resolver::result none = at(old_port, 0);
+	none.status = -ECONNREFUSED;
+	EXPECT_EQ(peers_->resolved(none, 2).lost, -ECONNRESET);
+	EXPECT_EQ(engine_.open(at(old_port, 2).where, n, {}, 3), 1);
+	peers_->adopt(n, 1, 3);
+	const unsigned closed = engine_.closed;
+	EXPECT_EQ(peers_->resolved(at(old_port, 2), 4).lost, 0);
+	EXPECT_EQ(engine_.closed, closed);
+	EXPECT_TRUE((*peers_)[n].resolved);
+	EXPECT_EQ(peers_->resolved(at(old_port, 3), 5).lost, -ENOENT) << "it is gone in turn";
+}
+
 class device_places : public places
 {
 protected:
