@@ -22,7 +22,9 @@ inbox::inbox(const options &o, operations &ops, peers &p, outbox &out, chan_engi
 // The number of a peer whose session has none yet; no_peer: it shall try again.
 spi::peer_number inbox::sender(const coop_chan_in &in, identity who, std::uint64_t now)
 {
-	const spi::peer_number n = peers_.crowded() ? spi::no_peer : peers_.number_of(who);
+	if (options_.verbs && peers_.crowded())
+		return spi::no_peer;
+	const spi::peer_number n = peers_.number_of(who);
 	if (n == spi::no_peer || !options_.verbs || peers_.is_at(n, in.peer))
 		return n;
 	peers_.ask(n, now);

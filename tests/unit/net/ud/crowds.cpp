@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT
+// crowds.cpp - what many peers that are silent, or one that asks for much, cost the others.
+#include <atomic>
+#include <cerrno>
+#include <functional>
+#include <gtest/gtest.h>
+#include <list>
+#include <thread>
+#include <vector>
+
+#include "coop/net.hpp"
+#include "tests/lib/own_ip.hpp"
+#include "userland/net/ud/resolver.hpp"
+
+using namespace coop::net;
+using namespace std::chrono_literals;
+
+namespace
+{
+
+bool until(const std::function<bool()> &f)
+{
+	for (const auto end = coop::net::clock::now() + 60s; coop::net::clock::now() < end;) {
+		if (f())
+			return true;
+		std::this_thread::sleep_for(1ms);
+	}
+	return false;
+}
+
+struct noting final : buffer_handler {
+	void on_buffer(const buffer_event &e) override
+	{
+		if (e.queued)
+			return;
+		status = e.status;
+		ended++;
+	}
+	std::atomic<unsigned> ended{0};
+	std::atomic<int> status{1};
+};
+
+// Holds the ports of machines on an address, and answers nothing: 32 portals have the same ports.
+class silent_host
+{
+public:
+	static constexpr unsigned portals = 32;
+
+	silent_host(const std::string &ip, unsigned ids) : ip_(ip), ids_(ids)
+	{
+		for (unsigned id = 1; id <= ids; id++) {
+			address a;
+			EXPECT_EQ(parse(name(0, id), a), 0);
+			held_.emplace_back(std::array<std::uint8_t, 16>{}, ud::identity::of(a));
+		}
+	}
+	unsigned machines() const { return portals * ids_; }
+	std::string machine(unsigned n) const { return name(n % portals, 1 + n / portals); }
+
+private:
+	std::string name(unsigned portal, unsigned id) const
+	{
+		return ip_ + "@tcp:12345:" + std::to_string(2 * portal) + ':' + std::to_string(id);
+	}
+
+	const std::string ip_;
+	const unsigned ids_;
+	std::list<ud::resolver> held_;
+};
+
+// A machine, and room for its messages.
+struct side {
+	static constexpr std::size_t size = 1u << 16;
+
+	side(const std::string &address,
+	     const std::vector<std::pair<std::string, std::string>> &parameters) :
+		d({"ud", parameters})
+	{
+		EXPECT_EQ(tm.start(address), 0);
+		EXPECT_EQ(tm.wait(tm_state::started), 0);
+	}
+	int send(buffer &b, const auto &there, std::size_t length = 8)
+	{
+		endpoint_ptr to;
+		EXPECT_EQ(tm.make_endpoint(there, to), 0);
+		operation o;
+		o.queue = queue_type::msg_send;
+		o.length = length;
+		o.to = to.get();
+		o.handler = &sent;
+		return tm.add(b, o);
+	}
+	void receive(std::size_t least = 8, std::uint32_t most = 100)
+	{
+		operation o;
+		o.queue = queue_type::msg_recv;
+		o.min_receive_size = least;
+		o.max_receive_msgs = most;
+		o.handler = &received;
+		EXPECT_EQ(tm.add(in, o), 0);
+	}
+
+	buffer &one_more() { return more.emplace_back(d, memory.data(), 8); }
+
+	domain d;
+	std::vector<std::byte> memory = std::vector<std::byte>(2 * size);
+	buffer in{d, memory.data(), size}, out{d, memory.data() + size, size};
+	std::list<buffer> more;
+	noting sent, received;
+	transfer_machine tm{d};
+};
+
+} // namespace
+
+// The packets of soft RoCE prove the host of a stranger, so it needs no question.
+TEST(UdCrowd, SilentHostsKeepNoStrangerOut)
+{
+	const silent_host silence(own_ip(90), 9);
+	side asks(own_ip(91) + "@tcp:12345:31:1", {}), comes(own_ip(92) + "@tcp:12345:31:1", {});
+	asks.receive();
+	for (unsigned n = 0; n < silence.machines(); n++)
+		ASSERT_EQ(asks.send(asks.one_more(), silence.machine(n)), 0);
+	ASSERT_EQ(comes.send(comes.out, asks.tm.address()), 0);
+	ASSERT_TRUE(until([&] { return comes.sent.ended == 1; }));
+	EXPECT_EQ(comes.sent.status, 0);
+}
