@@ -39,7 +39,8 @@ std::uint32_t operations::add(spi::token t, const spi::transfer &x)
 	o.offset = x.offset;
 	o.remote_offset = x.remote_offset;
 	o.remote_size = x.remote_size;
-	o.cancelled = o.sending = o.ending = o.lent = o.under_way = o.question = o.asked = false;
+	o.cancelled = o.sending = o.waiting = o.ending = o.lent = o.under_way = o.question =
+		o.asked = false;
 	o.attempts = 0;
 	o.status = 0;
 	o.serving = 0;

@@ -52,6 +52,8 @@ struct op {
 	bool sending = false;    // a bulk message of it is at rpc/chan; bulk sets and clears it
 	std::uint32_t id = 0;    // at rpc/chan
 	std::uint64_t since = 0; // loop: when it began to wait
+	bool waiting = false;    // in the queue for its peer's address
+	std::uint32_t ahead = token_map::none, behind = token_map::none; // in that queue
 
 	// bulk
 	bool ending = false;       // ends when no request reads its memory any more

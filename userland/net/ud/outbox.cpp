@@ -27,15 +27,35 @@ void outbox::go(std::uint32_t index, std::uint64_t now)
 	if (!o.sending)
 		o.state = op_state::address;
 	if (!peers_[o.peer].resolved) {
-		if (o.peer >= waiting_.size())
-			waiting_.resize(o.peer + 1);
-		waiting_[o.peer].push_back(index);
-		peers_.ask(o.peer, now);
+		wait(index, now);
 	} else if (o.sending || o.queue == queue_type::msg_send) {
 		send(index, now);
 	} else {
 		reports_.push_back({index, 0});
 	}
+}
+
+void outbox::wait(std::uint32_t index, std::uint64_t now)
+{
+	op &o = operations_[index];
+	if (o.peer >= waiting_.size())
+		waiting_.resize(o.peer + 1);
+	queue &q = waiting_[o.peer];
+	o.waiting = true;
+	o.ahead = q.last;
+	o.behind = none;
+	(q.last != none ? operations_[q.last].behind : q.first) = index;
+	q.last = index;
+	peers_.ask(o.peer, now);
+}
+
+void outbox::leave(std::uint32_t index)
+{
+	op &o = operations_[index];
+	queue &q = waiting_[o.peer];
+	o.waiting = false;
+	(o.ahead != none ? operations_[o.ahead].behind : q.first) = o.behind;
+	(o.behind != none ? operations_[o.behind].ahead : q.last) = o.ahead;
 }
 
 void outbox::send(std::uint32_t index, std::uint64_t now)
@@ -96,10 +116,12 @@ void outbox::wake(spi::peer_number n, int status, std::uint64_t now)
 {
 	if (n >= waiting_.size())
 		return;
-	for (const std::uint32_t index : std::exchange(waiting_[n], {})) {
-		if (operations_[index].state == op_state::gone)
-			operations_.release(index);
-		else if (status)
+	std::uint32_t next = std::exchange(waiting_[n], {}).first;
+	while (next != none) {
+		const std::uint32_t index = next;
+		next = operations_[index].behind;
+		operations_[index].waiting = false;
+		if (status)
 			over(index, status);
 		else
 			go(index, now);
@@ -112,6 +134,12 @@ bool outbox::cancel(std::uint32_t index, std::uint64_t now)
 	o.cancelled = true;
 	switch (o.state) {
 	case op_state::address:
+		if (o.waiting) { // perhaps for seconds, and many more may come meanwhile
+			leave(index);
+			operations_.finish(index, -ECANCELED, 0);
+			return true;
+		}
+		[[fallthrough]]; // bulk is about to hear of it
 	case op_state::line:
 	case op_state::loop:
 		o.state = op_state::gone;

@@ -65,6 +65,13 @@ private:
 	/// How long a message to ourselves waits for a buffer; about what rpc/chan grants others.
 	static constexpr std::uint64_t loop_patience_us = 700000;
 
+	/// Linked by op::ahead and op::behind, so that one can leave from within.
+	struct queue {
+		std::uint32_t first = none, last = none;
+	};
+
+	void wait(std::uint32_t index, std::uint64_t now);
+	void leave(std::uint32_t index);
 	void send(std::uint32_t index, std::uint64_t now);
 	void over(std::uint32_t index, int err);
 	bool deliver(std::uint32_t index);
@@ -72,7 +79,7 @@ private:
 	operations &operations_;
 	peers &peers_;
 	message_engine &chan_;
-	std::vector<std::vector<std::uint32_t>> waiting_; // for an address, by peer number
+	std::vector<queue> waiting_; // for an address, by peer number
 	lanes<std::deque<std::uint32_t>> line_;
 	std::deque<std::uint32_t> loop_;
 	std::deque<report> reports_;

@@ -124,3 +124,23 @@ TEST(UdCrowd, SilentHostsKeepNoStrangerOut)
 	ASSERT_TRUE(until([&] { return comes.sent.ended == 1; }));
 	EXPECT_EQ(comes.sent.status, 0);
 }
+
+// Each gives up before the question does, so that only the messages' records could run out.
+TEST(UdCrowd, MessagesThatWereGivenUpLeaveRoomForOthers)
+{
+	const silent_host silence(own_ip(93), 1);
+	side sends(own_ip(94) + "@tcp:12345:31:1", {{"operations", "16"}}),
+		hears(own_ip(95) + "@tcp:12345:31:1", {});
+	hears.receive();
+	endpoint_ptr held; // so its number stays
+	ASSERT_EQ(sends.tm.make_endpoint(silence.machine(0), held), 0);
+	for (unsigned n = 0; n < 1200; n++) {
+		ASSERT_EQ(sends.send(sends.out, silence.machine(0)), 0) << n;
+		ASSERT_TRUE(sends.tm.del(sends.out));
+		ASSERT_TRUE(until([&] { return sends.sent.ended == n + 1; }));
+		ASSERT_EQ(sends.sent.status, -ECANCELED) << n;
+	}
+	ASSERT_EQ(sends.send(sends.out, hears.tm.address()), 0);
+	ASSERT_TRUE(until([&] { return sends.sent.ended == 1201; }));
+	EXPECT_EQ(sends.sent.status, 0);
+}
