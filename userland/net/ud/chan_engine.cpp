@@ -81,7 +81,7 @@ std::int64_t chan_engine::open(const coop_chan_peer_addr &where, spi::peer_numbe
 
 void chan_engine::admit(std::uint32_t session, spi::peer_number n, identity)
 {
-	(void)coop_chan_set_cookie(engine_, session, n + 1);
+	(void)coop_chan_set_cookie(engine_, session, n == spi::no_peer ? 0 : n + 1);
 }
 
 void chan_engine::close(std::uint32_t session, std::uint64_t now)

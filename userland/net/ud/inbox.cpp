@@ -35,15 +35,20 @@ bool inbox::accept(coop_chan_in &in, const coop_addr &from, std::uint64_t now)
 {
 	const identity who = identity::unpack(in.tag & ((1ull << 50) - 1));
 	const std::uint32_t chan = in.peer;
-	const bool known = in.peer_cookie != 0;
+	bool known = in.peer_cookie != 0;
 	const bool bulk = in.tag >> 56 == std::uint64_t(tag_kind::bulk);
 	auto n = static_cast<spi::peer_number>(in.peer_cookie - 1);
 	const bool forged = !options_.verbs && !peers::believable(who, from);
 	if (forged || who == peers_.own() || (in.tag >> 50 & 63) != 0 ||
 	    (!bulk && in.tag >> 56 != std::uint64_t(tag_kind::message)) ||
-	    (bulk && in.length != bulk_message::bytes) || (known && !(peers_[n].who == who))) {
+	    (bulk && in.length != bulk_message::bytes) ||
+	    (known && options_.fixed_places() && !(peers_[n].who == who))) {
 		coop_chan_refuse(chan_, COOP_CHAN_NO_LISTENER, now);
 		return false;
+	}
+	if (known && !(peers_[n].who == who)) {
+		peers_.contradicted(n, who, now);
+		known = false;
 	}
 	if (known)
 		peers_.heard(n);

@@ -21,7 +21,7 @@ public:
 	/// @return the session's id (> 0), the same if the address is known; -ENOSPC, -EINVAL.
 	virtual std::int64_t open(const coop_chan_peer_addr &, spi::peer_number, identity,
 				  std::uint64_t now) = 0;
-	/// The peer whose session a stranger has begun.
+	/// The peer whose session a stranger has begun; no_peer: it is nobody's any more.
 	virtual void admit(std::uint32_t session, spi::peer_number, identity) = 0;
 	virtual void close(std::uint32_t session, std::uint64_t now) = 0;
 	/// @return false: there is no such session.

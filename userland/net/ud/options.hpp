@@ -17,7 +17,8 @@
 namespace coop::net::ud
 {
 
-constexpr unsigned most_rails = 4; ///< of a machine, with the first
+constexpr unsigned most_rails = 4;          ///< of a machine, with the first
+constexpr std::uint16_t device_port = 4791; ///< UDP, of RDMA devices
 
 /// The rails of a machine but the first.
 struct rail_list {
@@ -51,6 +52,9 @@ struct options {
 	bool fixed_seq = false; ///< sequence numbers of rpc/chan start at first_seq
 	std::uint32_t first_seq = 0;
 
+	/// Whether queue pairs follow from the number of their machine, and so cannot become
+	/// another's. A device assigns them as it likes.
+	bool fixed_places() const { return !verbs && udp_port != device_port; }
 	/// Of all queue pairs, and the same for all machines: the source of a datagram, which is
 	/// answered, does not tell it.
 	std::uint32_t qkey() const

@@ -26,7 +26,7 @@ void outbox::go(std::uint32_t index, std::uint64_t now)
 	op &o = operations_[index];
 	if (!o.sending)
 		o.state = op_state::address;
-	if (!peers_[o.peer].resolved) {
+	if (!peers_.ready(o.peer)) {
 		wait(index, now);
 	} else if (o.sending || o.queue == queue_type::msg_send) {
 		send(index, now);

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "rpc/base/addr.h"
-
 namespace coop::net::ud
 {
 
@@ -59,12 +57,11 @@ void peers::close(spi::peer_number n, std::uint64_t now)
 {
 	peer &p = all_[n];
 	resolver_.forget(n);
-	sessions_.drop(p.session);
+	end_session(n, now);
 	if (p.active)
 		unwatch(n);
 	active_ -= p.active;
-	if (const std::uint32_t chan = std::exchange(p, peer{}).chan)
-		chan_.close(chan, now);
+	p = {};
 }
 
 spi::peer_number peers::number_of(identity who)
@@ -115,7 +112,7 @@ bool peers::believable(spi::peer_number n, const coop_addr &from) const
 bool peers::is_at(spi::peer_number n, std::uint32_t chan) const
 {
 	coop_chan_peer_info info;
-	return all_[n].resolved && chan_.info(chan, info) &&
+	return ready(n) && chan_.info(chan, info) &&
 	       coop_addr_same(&all_[n].addr.command, &info.addr.command);
 }
 
@@ -127,30 +124,89 @@ peers::change peers::resolved(const resolver::result &r, std::uint64_t now)
 	change c;
 	// The peer may have opened a session elsewhere since. If that is the place of the answer,
 	// it goes on.
+	peer &p = all_[n];
 	if (!r.status)
-		(void)place_of_session(n, all_[n].addr);
-	if (peer &p = all_[n]; p.resolved) { // it was silent, or another claimed to be it
-		if (r.status == -ECONNREFUSED) {
+		(void)place_of_session(n, p.addr);
+	const bool there = !r.status && p.chan && same_place(p.addr, r.where) &&
+			   (!p.instance || p.instance == r.instance);
+	if (!there && p.doubt > doubt::restarted)
+		end_session(n, now);
+	if (p.resolved) { // it was silent, or is doubted
+		if (r.status == -ECONNREFUSED || (r.status && !p.chan)) {
 			leave(n, now);
-			return {-ECONNRESET, false, 0};
+			return {-ECONNRESET, true, r.status};
 		}
-		if (r.status ||
-		    (same_place(p.addr, r.where) && (!p.instance || p.instance == r.instance))) {
-			if (!r.status)
+		if (r.status || there) {
+			if (there)
 				p.instance = r.instance;
-			return {};
+			if (there && p.doubt != doubt::spoken)
+				p.doubt = doubt::none;
+			return {0, true, ready(n) ? 0 : r.status ? r.status : -EHOSTUNREACH};
 		}
 		// Another machine has its address: operations under way were for the former.
 		leave(n, now);
 		c.lost = -ENOENT;
 	}
+	c.status = r.status ? r.status : claim(n, r.where, now);
+	if (c.status == -EAGAIN)
+		return {c.lost, false, 0};
 	c.settled = true;
-	c.status = r.status ? r.status : connect(n, r.where, now);
+	p.claims = false;
 	if (!c.status)
-		all_[n].instance = r.instance;
-	else if (!all_[n].chan)
+		c.status = connect(n, r.where, now);
+	if (!c.status) {
+		p.instance = r.instance;
+		p.doubt = doubt::none;
+	} else if (!p.chan) {
 		unhold(n); // the machine that a message named is not there
+	}
 	return c;
+}
+
+// ---- claims ----------------------------------------------------------------------
+
+// Who has a session with this queue pair; no_peer: none, or a stranger.
+spi::peer_number peers::holder(const coop_addr &place) const
+{
+	const auto i = places_.find(place);
+	if (i == places_.end() || !used(i->second))
+		return spi::no_peer;
+	const peer &p = all_[i->second];
+	return p.chan && coop_addr_same(&p.addr.command, &place) ? i->second : spi::no_peer;
+}
+
+// The answer of a peer names this place. 0: it is not another's; -EAGAIN: another may be there, and
+// is asked, then the peer again; -EHOSTUNREACH: it cannot be there.
+int peers::claim(spi::peer_number n, const coop_chan_peer_addr &where, std::uint64_t now)
+{
+	peer &p = all_[n];
+	if (options_.fixed_places() && !believable(p.who, where.command))
+		return -EHOSTUNREACH;
+	const spi::peer_number other = holder(where.command);
+	if (other == spi::no_peer || other == n)
+		return 0;
+	peer &o = all_[other];
+	if (o.doubt == doubt::spoken) {
+		if (!(o.speaker == p.who))
+			return -EHOSTUNREACH;
+		end_session(other, now);
+		return 0;
+	}
+	if (o.doubt == doubt::none && p.claims)
+		return -EHOSTUNREACH; // the other has just answered that it is there
+	p.claims = true;
+	o.doubt = doubt::claimed;
+	ask(other, now);
+	resolver_.ask_later(n, p.who, now);
+	return -EAGAIN;
+}
+
+void peers::contradicted(spi::peer_number n, identity speaker, std::uint64_t now)
+{
+	peer &p = all_[n];
+	p.doubt = doubt::spoken;
+	p.speaker = speaker;
+	ask(n, now);
 }
 
 // ---- sessions --------------------------------------------------------------------
@@ -161,10 +217,8 @@ int peers::connect(spi::peer_number n, const coop_chan_peer_addr &where, std::ui
 	peer &p = all_[n];
 	// If it has moved: rpc/chan knows queue pairs by number, and would go on sending to the old
 	// port until the peer opens a session.
-	if (p.chan && !same_place(p.addr, where)) {
-		sessions_.drop(p.session);
-		chan_.close(std::exchange(p.chan, 0), now);
-	}
+	if (p.chan && !same_place(p.addr, where))
+		end_session(n, now);
 	std::int64_t id;
 	do
 		id = chan_.open(where, n, p.who, now);
@@ -174,6 +228,7 @@ int peers::connect(spi::peer_number n, const coop_chan_peer_addr &where, std::ui
 	p.chan = static_cast<std::uint32_t>(id);
 	sessions_.own(p.session, p.chan, n, !p.active);
 	p.addr = where;
+	places_[where.command] = n;
 	p.resolved = true;
 	hold(n);
 	return 0;
@@ -189,18 +244,21 @@ bool peers::place_of_session(spi::peer_number n, coop_chan_peer_addr &out) const
 	return true;
 }
 
-// On a device only the answer of its UDP socket proves where it is: see believable().
+// On a device only the answer of its UDP socket proves where it is: see believable(). Without
+// operations under way there is time until something is to be sent.
 void peers::restarted(spi::peer_number n, std::uint64_t now)
 {
 	peer &p = all_[n];
 	p.instance = 0;
 	coop_chan_peer_addr there;
-	if (!place_of_session(n, there) || same_place(p.addr, there))
-		return;
-	if (options_.verbs)
-		ask(n, now);
-	else
+	const bool moved = place_of_session(n, there) && !same_place(p.addr, there);
+	if (moved && options_.fixed_places())
 		p.addr = there;
+	if (options_.fixed_places())
+		return;
+	p.doubt = std::max(p.doubt, doubt::restarted);
+	if (moved || p.active)
+		ask(n, now);
 }
 
 void peers::adopt(spi::peer_number n, std::uint32_t chan, std::uint64_t now)
@@ -212,10 +270,17 @@ void peers::adopt(spi::peer_number n, std::uint32_t chan, std::uint64_t now)
 	// The number may have outlived the machine that the last answer was about.
 	if (!p.resolved || !same_place(p.addr, info.addr))
 		p.instance = 0;
+	const spi::peer_number other = holder(info.addr.command);
+	if (other != spi::no_peer && other != n) {
+		contradicted(other, p.who, now);
+		end_session(other, now);
+	}
 	const std::uint32_t old = std::exchange(p.chan, chan);
 	sessions_.own(p.session, chan, n, !p.active);
 	p.addr = info.addr;
+	places_[info.addr.command] = n;
 	p.resolved = true;
+	p.doubt = doubt::none;
 	chan_.admit(chan, n, p.who);
 	if (old && old != chan)
 		chan_.close(old, now);
@@ -242,6 +307,7 @@ int peers::died(spi::peer_number n, const coop_chan_ev &ev)
 		  : ev.why == COOP_CHAN_WHY_DATA_PATH ? -ECOMM
 						      : ev.err;
 	p.resolved = false;
+	p.doubt = doubt::none;
 	unhold(n);
 	return p.death; // also of its messages, whose ends follow
 }
@@ -251,10 +317,29 @@ void peers::leave(spi::peer_number n, std::uint64_t now)
 {
 	peer &p = all_[n];
 	p.resolved = false;
-	sessions_.drop(p.session);
-	if (p.chan) // its messages end with -ECONNRESET
-		chan_.close(std::exchange(p.chan, 0), now);
+	end_session(n, now);
+	p.doubt = doubt::none;
+	p.claims = false;
 	unhold(n);
+}
+
+// Its messages end with -ECONNRESET. A session from which another machine speaks is not the peer's:
+// it becomes a stranger's.
+void peers::end_session(spi::peer_number n, std::uint64_t now)
+{
+	peer &p = all_[n];
+	sessions_.drop(p.session);
+	const std::uint32_t chan = std::exchange(p.chan, 0);
+	if (!chan)
+		return;
+	if (const auto i = places_.find(p.addr.command); i != places_.end() && i->second == n)
+		places_.erase(i);
+	if (p.doubt != doubt::spoken) {
+		chan_.close(chan, now);
+		return;
+	}
+	chan_.admit(chan, spi::no_peer, {});
+	sessions_.add_stranger(chan);
 }
 
 void peers::reconnect(std::uint64_t now)
@@ -288,6 +373,8 @@ bool peers::evict(std::uint64_t now, std::uint32_t spared)
 			p.session = 0;
 			p.chan = 0;
 			p.resolved = false;
+			p.doubt = doubt::none;
+			places_.erase(p.addr.command);
 		}
 		chan_.close(s.chan, now);
 		if (s.peer != spi::no_peer)

@@ -8,16 +8,24 @@
 // do not, so the machine at that host is asked. A session is kept, by a hold on the peer's number,
 // until the peer is dead or another session needs the room.
 //
+// A device assigns queue pairs as it likes, so after a restart of its host another machine may have
+// those of a peer. What is to be sent to a peer waits for a new answer when another session has
+// begun there, or another machine is said to be there, or speaks from there. Who answers keeps its
+// place. Only one that is both said to be there and speaks from there has the better claim: one
+// alone may be a lie, or out of date.
+//
 // Used under the lock of the machine. Knows no operation: what an event means for these the caller
 // does, as the returned values say.
 #pragma once
 
+#include <unordered_map>
 #include <vector>
 
 #include "identity.hpp"
 #include "message_engine.hpp"
 #include "options.hpp"
 #include "resolver.hpp"
+#include "rpc/base/addr.h"
 #include "sessions.hpp"
 #include "userland/net/roster.hpp"
 
@@ -42,6 +50,14 @@ inline time_point time_of(std::uint64_t us)
 constexpr std::uint64_t watch_every_us = 250000; ///< how often silent peers are looked for
 constexpr std::uint64_t probe_every_us = 1000000;
 
+/// Why a peer may not be where its last answer said.
+enum class doubt : std::uint8_t {
+	none,
+	restarted, // another session has begun there
+	claimed,   // another machine is said to be there
+	spoken,    // another machine speaks from there
+};
+
 struct peer {
 	address where;
 	identity who;
@@ -52,6 +68,9 @@ struct peer {
 	bool used = false, self = false;
 	bool held = false;          // by us, at the core
 	bool resolved = false;      // addr is right as far as we know
+	ud::doubt doubt{};          // of that, until the next answer
+	bool claims = false;        // its answer names the place of another, which is asked
+	identity speaker;           // spoken: who
 	std::uint32_t active = 0;   // operations under way
 	std::size_t watched_at = 0; // its place in watched_, while there are some
 	int death = -EHOSTDOWN;     // why it was given up last
@@ -91,11 +110,18 @@ public:
 	bool believable(spi::peer_number, const coop_addr &from) const;
 
 	// Sessions.
+	/// Whether messages can be sent to it now.
+	bool ready(spi::peer_number n) const
+	{
+		return all_[n].resolved && all_[n].doubt == doubt::none;
+	}
 	/// Whether this session is with the machine at the address of the peer.
 	bool is_at(spi::peer_number, std::uint32_t chan) const;
 	/// The session that the peer began replaces its own, if any.
 	void adopt(spi::peer_number, std::uint32_t chan, std::uint64_t now);
 	void heard(spi::peer_number n) { sessions_.used(all_[n].session); }
+	/// A message in the session of this peer names another machine.
+	void contradicted(spi::peer_number, identity speaker, std::uint64_t now);
 	/// A stranger has begun a session.
 	void appeared(const coop_chan_ev &, std::uint64_t now);
 	/// rpc/chan has given it up. @return why.
@@ -121,6 +147,9 @@ private:
 
 	void set_up(spi::peer_number, const address &);
 	int connect(spi::peer_number, const coop_chan_peer_addr &, std::uint64_t now);
+	int claim(spi::peer_number, const coop_chan_peer_addr &, std::uint64_t now);
+	spi::peer_number holder(const coop_addr &) const;
+	void end_session(spi::peer_number, std::uint64_t now);
 	bool place_of_session(spi::peer_number, coop_chan_peer_addr &) const;
 	void leave(spi::peer_number, std::uint64_t now);
 	void hold(spi::peer_number);
@@ -132,6 +161,16 @@ private:
 			n, [this](auto p) -> auto & { return all_[p].watched_at; });
 	}
 
+	struct hash {
+		std::size_t operator()(const coop_addr &a) const { return coop_addr_hash(&a); }
+	};
+	struct same {
+		bool operator()(const coop_addr &a, const coop_addr &b) const
+		{
+			return coop_addr_same(&a, &b);
+		}
+	};
+
 	const options &options_;
 	const identity own_;
 	const address &own_address_;
@@ -140,6 +179,8 @@ private:
 	spi::sink &sink_;
 	std::vector<peer> all_;
 	sessions sessions_;
+	// Who had a session there last; see holder().
+	std::unordered_map<coop_addr, spi::peer_number, hash, same> places_;
 	roster<spi::peer_number> watched_; // those with operations under way
 	std::uint32_t active_ = 0;         // operations, of all
 	std::uint64_t watch_at_ = 0;       // while there are some

@@ -168,10 +168,11 @@ void resolver::put(question &q, unsigned candidate)
 	send(p, q.ip, candidate_port(q.who.number, candidate));
 }
 
-void resolver::begin(name n, identity who, std::uint32_t ip, std::uint64_t now)
+// Null: there is one already.
+resolver::question *resolver::begin(name n, identity who, std::uint32_t ip, std::uint64_t now)
 {
 	if (questions_.count(n))
-		return;
+		return nullptr;
 	std::uint32_t random = 0;
 	if (::getrandom(&random, sizeof(random), 0) != sizeof(random))
 		random = static_cast<std::uint32_t>(now * 2654435761u);
@@ -181,7 +182,13 @@ void resolver::begin(name n, identity who, std::uint32_t ip, std::uint64_t now)
 	q.ip = ip;
 	q.timer = timers_.emplace(now + first_pause_us, n);
 	counters_.asked++;
-	put(q, 0);
+	return &q;
+}
+
+void resolver::ask_first(name n, identity who, std::uint32_t ip, std::uint64_t now)
+{
+	if (question *q = begin(n, who, ip, now))
+		put(*q, 0);
 }
 
 void resolver::drop(name n)

@@ -69,13 +69,18 @@ public:
 	/// The same of its rail at this IP.
 	void ask(spi::peer_number n, identity who, std::uint32_t ip, std::uint64_t now)
 	{
-		begin(n, who, ip, now);
+		ask_first(n, who, ip, now);
+	}
+	/// The same after a pause: the last answer could not be used yet.
+	void ask_later(spi::peer_number n, identity who, std::uint64_t now)
+	{
+		(void)begin(n, who, who.ip, now);
 	}
 	void forget(spi::peer_number n) { drop(n); }
 	/// Asks which rails it has besides the first. One question a number at a time.
 	void list(spi::peer_number n, identity who, std::uint64_t now)
 	{
-		begin(n | list_bit, who, who.ip, now);
+		ask_first(n | list_bit, who, who.ip, now);
 	}
 	void forget_list(spi::peer_number n) { drop(n | list_bit); }
 	bool asking() const { return !questions_.empty(); }
@@ -112,7 +117,8 @@ private:
 		std::multimap<std::uint64_t, name>::iterator timer;
 	};
 
-	void begin(name, identity who, std::uint32_t ip, std::uint64_t now);
+	question *begin(name, identity who, std::uint32_t ip, std::uint64_t now);
+	void ask_first(name, identity who, std::uint32_t ip, std::uint64_t now);
 	void drop(name);
 	void send(const packet &, std::uint32_t ip, std::uint16_t port);
 	void put(question &, unsigned candidate);

@@ -75,11 +75,10 @@ protected:
 		EXPECT_EQ(peers_->resolved(at(old_port, 1), 1).status, 0);
 	}
 
-	static resolver::result at(std::uint16_t port, std::uint32_t instance)
+	resolver::result at(std::uint16_t port, std::uint32_t instance) const
 	{
 		resolver::result r{n, 0, {}, instance};
-		r.where.command.gid[10] = r.where.command.gid[11] = 0xff;
-		r.where.command.gid[15] = 9;
+		std::copy(other_.ip.begin(), other_.ip.end(), r.where.command.gid);
 		r.where.command.lid = port;
 		r.where.command.qpn = 5;
 		r.where.data_qpn = 6;
@@ -172,6 +171,34 @@ TEST_F(device_places, is_asked_for)
 	EXPECT_TRUE(resolver_->asking());
 	EXPECT_EQ(place(), old_port);
 	expect_agreement();
+}
+
+// Another machine may have its queue pairs. Nothing is to be sent, so there is time to ask.
+TEST_F(device_places, a_session_that_begins_anew_is_doubted)
+{
+	peers_->restarted(n, 2);
+	EXPECT_FALSE(peers_->ready(n));
+	EXPECT_FALSE(resolver_->asking());
+	const peers::change c = peers_->resolved(at(old_port, 2), 3);
+	EXPECT_EQ(c.lost, 0);
+	EXPECT_TRUE(c.settled);
+	EXPECT_EQ(c.status, 0);
+	EXPECT_TRUE(peers_->ready(n));
+	EXPECT_EQ(engine_.closed, 0u);
+}
+
+TEST_F(device_places, no_answer_leaves_the_doubt)
+{
+	peers_->began(n, 2);
+	peers_->restarted(n, 2);
+	EXPECT_TRUE(resolver_->asking()) << "something is under way";
+	resolver::result none = at(old_port, 0);
+	none.status = -EHOSTUNREACH;
+	const peers::change c = peers_->resolved(none, 3);
+	EXPECT_EQ(c.lost, 0) << "the session may go on";
+	EXPECT_TRUE(c.settled);
+	EXPECT_EQ(c.status, -EHOSTUNREACH);
+	EXPECT_FALSE(peers_->ready(n));
 }
 
 // ---- machines ----------------------------------------------------------------------
