@@ -260,8 +260,8 @@ struct coop_chan_in {
 	u32 length;  /* of the whole message */
 	u64 cookie;  /* COPY: of place */
 	u32 offset;  /* COPY: within the message */
-	u32 from;    /* COPY: first payload byte within the datagram */
-	u32 len;     /* COPY: payload bytes; may be 0 */
+	u32 from;    /* PLACE, COPY: first payload byte within the datagram */
+	u32 len;     /* PLACE, COPY: payload bytes; may be 0 */
 	bool last;   /* COPY: this copy completes the message; EV_DELIVERED follows */
 	u32 receive; /* set by place: for give_up, until EV_DELIVERED or EV_ABORTED */
 };

@@ -401,6 +401,8 @@ static enum coop_chan_verdict segment(struct coop_chan *c, struct coop_chan_peer
 	in->peer_cookie = p->cookie;
 	in->tag = m->tag;
 	in->length = m->length;
+	in->from = m->header_len;
+	in->len = m->payload_len;
 	switch (m->type) {
 	case COOP_CHAN_T_MESSAGE:
 		return ask(c, p, seq);
