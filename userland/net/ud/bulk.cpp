@@ -429,6 +429,7 @@ void bulk::reply(spi::peer_number to, const bulk_message &question, std::uint64_
 	const std::uint32_t index = operations_.add(0, none_of_ours);
 	if (index == none)
 		return; // cannot be: inbox refuses bulk messages before
+	operations_.reply(index, peers_[to].who);
 	telling_++;
 	tell(index, op_state::telling, m, now);
 }

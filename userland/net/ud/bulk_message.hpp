@@ -51,6 +51,8 @@ struct bulk_message {
 		for (unsigned i = 0; i < 48; i++)
 			p[8 + i] = static_cast<std::uint8_t>(numbers[i / 8] >> i % 8 * 8);
 	}
+	/// The kind alone, of a text that has no place yet.
+	static bulk_kind kind_of(const std::byte *p) { return static_cast<bulk_kind>(*p); }
 	static bulk_message read(const std::uint8_t *p)
 	{
 		std::uint64_t numbers[6] = {};

@@ -31,7 +31,18 @@ spi::peer_number inbox::sender(const coop_chan_in &in, identity who, std::uint64
 	return spi::no_peer;
 }
 
-bool inbox::accept(coop_chan_in &in, const coop_addr &from, std::uint64_t now)
+// Whether records are too few for this bulk message. What answers us frees some, and two peers that
+// refused each other's answers would wait for each other.
+bool inbox::crowded(const coop_chan_in &in, const std::byte *datagram, identity who) const
+{
+	if (in.len == bulk_message::bytes &&
+	    bulk_message::kind_of(datagram + in.from) == bulk_kind::done)
+		return operations_.crowded();
+	return operations_.crowded(who);
+}
+
+bool inbox::accept(coop_chan_in &in, const std::byte *datagram, const coop_addr &from,
+		   std::uint64_t now)
 {
 	const identity who = identity::unpack(in.tag & ((1ull << 50) - 1));
 	const std::uint32_t chan = in.peer;
@@ -60,7 +71,7 @@ bool inbox::accept(coop_chan_in &in, const coop_addr &from, std::uint64_t now)
 	spi::landing l;
 	if (!bulk)
 		err = sink_.place(in.length, l);
-	else if (operations_.crowded())
+	else if (crowded(in, datagram, who))
 		err = -ENOBUFS;
 	if (err) {
 		coop_chan_refuse(chan_, err == -EMSGSIZE ? COOP_CHAN_TOO_LONG : COOP_CHAN_NO_BUFFER,

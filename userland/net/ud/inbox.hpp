@@ -21,7 +21,8 @@ public:
 	inbox(const options &, operations &, peers &, outbox &, chan_engine &, spi::sink &);
 
 	/// A message begins: accepts or refuses it. @return whether to call copy().
-	bool accept(coop_chan_in &, const coop_addr &from, std::uint64_t now);
+	bool accept(coop_chan_in &, const std::byte *datagram, const coop_addr &from,
+		    std::uint64_t now);
 	/// Takes the bytes of a datagram. @return whether they completed a program's message, which
 	/// has been delivered.
 	bool copy(const coop_chan_in &, const std::byte *datagram);
@@ -45,6 +46,7 @@ private:
 		std::array<std::uint8_t, bulk_message::bytes> text; // bulk
 	};
 
+	bool crowded(const coop_chan_in &, const std::byte *datagram, identity) const;
 	spi::peer_number sender(const coop_chan_in &, identity, std::uint64_t now);
 	void list(std::uint32_t index);
 	void unlist(std::uint32_t index);

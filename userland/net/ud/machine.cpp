@@ -232,15 +232,16 @@ void machine::received(rail &r, std::uint32_t channel, std::span<const std::byte
 	if (v == COOP_CHAN_PLACE && linger_.stopping())
 		coop_chan_refuse(chan_, COOP_CHAN_NO_LISTENER, now);
 	else if (v == COOP_CHAN_PLACE)
-		copy = accept(in, from, now);
+		copy = accept(in, data, from, now);
 	if (copy)
 		owed_ |= inbox_->copy(in, data);
 }
 
-bool machine::accept(coop_chan_in &in, const coop_addr &from, std::uint64_t now)
+bool machine::accept(coop_chan_in &in, const std::byte *datagram, const coop_addr &from,
+		     std::uint64_t now)
 {
 	const std::uint32_t session = in.peer;
-	const bool copy = inbox_->accept(in, from, now);
+	const bool copy = inbox_->accept(in, datagram, from, now);
 	coop_chan_peer_info info;
 	if (rails_.size() > 1 && chan_.info(session, info) && info.cookie)
 		peer_rails_->want(static_cast<spi::peer_number>(info.cookie - 1), now);

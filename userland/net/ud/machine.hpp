@@ -77,7 +77,8 @@ private:
 	void dispatch(rail &, const coop::ud::completion &, std::uint64_t now);
 	void received(rail &, std::uint32_t channel, std::span<const std::byte> datagram,
 		      const coop::ud::completion &, std::uint64_t now);
-	bool accept(coop_chan_in &, const coop_addr &from, std::uint64_t now);
+	bool accept(coop_chan_in &, const std::byte *datagram, const coop_addr &from,
+		    std::uint64_t now);
 	void event(const coop_chan_ev &, std::uint64_t now);
 	void resolve(std::uint64_t now);
 	void forget_reads(spi::peer_number);

@@ -50,4 +50,11 @@ std::uint32_t operations::add(spi::token t, const spi::transfer &x)
 	return index;
 }
 
+void operations::replied(identity who)
+{
+	const auto i = replies_.find(who.packed());
+	if (--i->second == 0)
+		replies_.erase(i);
+}
+
 } // namespace coop::net::ud

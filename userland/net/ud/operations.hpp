@@ -9,6 +9,7 @@
 
 #include <memory>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 #include "bulk_message.hpp"
@@ -60,6 +61,7 @@ struct op {
 	bool lent = false;         // `offers` has its memory
 	bool under_way = false;    // in the list of its peer
 	bool question = false;     // telling: an ASK about our operation `remote`
+	bool reply = false;        // telling: the answer to such a question, or to a PUT
 	std::uint8_t attempts = 0; // to send its bulk message
 	int status = 0;            // of the end, while `ending`
 	std::uint32_t serving = 0; // requests that read its memory
@@ -106,12 +108,25 @@ public:
 	}
 	/// So few records are left that strangers get none.
 	bool crowded() const { return ops_.size() - free_.size() > most(options_) - extra / 2; }
+	/// The same for this peer, which may have to take the answers first that it has.
+	bool crowded(identity who) const
+	{
+		const auto i = replies_.find(who.packed());
+		return crowded() || (i != replies_.end() && i->second >= most_replies);
+	}
 	std::uint32_t size() const { return static_cast<std::uint32_t>(ops_.size()); }
 	op &operator[](std::uint32_t index) { return ops_[index]; }
 	const op &operator[](std::uint32_t index) const { return ops_[index]; }
 
 	/// A record for this transfer, or `none`. References to records become invalid.
 	std::uint32_t add(spi::token, const spi::transfer &);
+	/// This record is an answer to the peer, until its release.
+	void reply(std::uint32_t index, identity who)
+	{
+		ops_[index].reply = true;
+		ops_[index].who = who;
+		replies_[who.packed()]++;
+	}
 	/// By its token, or `none`.
 	std::uint32_t find(spi::token t) const { return by_token_.find(t); }
 	/// The same for a peer, which must present the key.
@@ -138,6 +153,8 @@ public:
 	{
 		ops_[index].state = op_state::free;
 		free_.push_back(index);
+		if (std::exchange(ops_[index].reply, false))
+			replied(ops_[index].who);
 	}
 	/// Both.
 	void finish(std::uint32_t index, int status, std::size_t length)
@@ -150,12 +167,16 @@ public:
 
 private:
 	static constexpr std::uint32_t extra = 1024;
+	static constexpr std::uint32_t most_replies = 64; // to a peer
+
+	void replied(identity);
 
 	const options &options_;
 	memory_lender &lender_;
 	spi::sink &sink_;
 	std::vector<op> ops_;
 	std::vector<std::uint32_t> free_;
+	std::unordered_map<std::uint64_t, std::uint32_t> replies_; // under way, by identity
 	token_map by_token_;
 };
 

@@ -10,7 +10,8 @@
 
 #include "coop/net.hpp"
 #include "tests/lib/own_ip.hpp"
-#include "userland/net/ud/resolver.hpp"
+#include "tests/unit/net/ud/greedy.hpp"
+#include "userland/net/ud/bulk_message.hpp"
 
 using namespace coop::net;
 using namespace std::chrono_literals;
@@ -143,4 +144,78 @@ TEST(UdCrowd, MessagesThatWereGivenUpLeaveRoomForOthers)
 	ASSERT_EQ(sends.send(sends.out, hears.tm.address()), 0);
 	ASSERT_TRUE(until([&] { return sends.sent.ended == 1201; }));
 	EXPECT_EQ(sends.sent.status, 0);
+}
+
+// It asks about reads that never were, and takes no answer. Others write to our memory meanwhile.
+TEST(UdCrowd, OneThatTakesNoAnswersLeavesRecordsForOthers)
+{
+	const std::string address = own_ip(96) + "@tcp:12345:31:1";
+	side offers(address, {{"operations", "16"}});
+	ud_test::greedy enemy(own_ip(97), '1');
+	ASSERT_TRUE(enemy.find(address));
+	enemy.turn_deaf();
+	constexpr unsigned asks = 700; // more than there are records for strangers
+	for (unsigned n = 0; n < asks; n++) {
+		std::vector<std::uint8_t> text(ud::bulk_message::bytes);
+		ud::bulk_message{ud::bulk_kind::ask, ud::outcome::good, 0, 0, n + 1, 1}.write(
+			text.data());
+		enemy.send(ud::tag_kind::bulk, text);
+	}
+	ASSERT_TRUE(until([&] {
+		enemy.turn();
+		return enemy.taken() + enemy.refused() >= asks;
+	}));
+	EXPECT_GT(enemy.taken(), 0u);
+	operation p;
+	p.queue = queue_type::passive_bulk_recv;
+	p.length = side::size;
+	p.handler = &offers.received;
+	ASSERT_EQ(offers.tm.add(offers.in, p), 0);
+	const std::vector<std::byte> text(offers.in.descriptor().begin(),
+					  offers.in.descriptor().end());
+	side writes(own_ip(98) + "@tcp:12345:31:1", {});
+	operation o;
+	o.queue = queue_type::active_bulk_send;
+	o.length = side::size;
+	o.descriptor = text;
+	o.handler = &writes.sent;
+	ASSERT_EQ(writes.tm.add(writes.out, o), 0);
+	ASSERT_TRUE(until([&] {
+		enemy.turn();
+		return writes.sent.ended == 1;
+	}));
+	EXPECT_EQ(writes.sent.status, 0);
+}
+
+// Two that have many answers for each other take them, however many questions wait.
+TEST(UdCrowd, ManyAnswersPassInBothDirections)
+{
+	constexpr unsigned writes = 600;
+	side one(own_ip(99) + "@tcp:12345:31:1", {}), other(own_ip(99) + "@tcp:12345:31:2", {});
+	const auto stale = [](side &s) {
+		operation p;
+		p.queue = queue_type::passive_bulk_recv;
+		p.length = 8;
+		p.handler = &s.received;
+		EXPECT_EQ(s.tm.add(s.in, p), 0);
+		const std::vector<std::byte> text(s.in.descriptor().begin(),
+						  s.in.descriptor().end());
+		EXPECT_TRUE(s.tm.del(s.in));
+		return text;
+	};
+	const std::vector<std::byte> texts[] = {stale(other), stale(one)};
+	for (unsigned n = 0; n < writes; n++)
+		for (side *s : {&one, &other}) {
+			operation o;
+			o.queue = queue_type::active_bulk_send;
+			o.length = 8;
+			o.descriptor = texts[s == &other];
+			o.handler = &s->sent;
+			ASSERT_EQ(s->tm.add(s->one_more(), o), 0);
+		}
+	EXPECT_TRUE(until([&] { return one.sent.ended == writes && other.sent.ended == writes; }));
+	EXPECT_EQ(one.sent.ended, writes);
+	EXPECT_EQ(other.sent.ended, writes);
+	EXPECT_EQ(one.sent.status, -ENOENT);
+	EXPECT_EQ(other.sent.status, -ENOENT);
 }
