@@ -148,12 +148,16 @@ bool resolver::genuine(const std::uint8_t *data, std::size_t length) const
 void resolver::send(const packet &p, std::uint32_t ip, std::uint16_t port)
 {
 	const sockaddr_in to = socket_address(ip, port);
-	// A pending ICMP error of another question is reported here instead of sending.
-	for (int i = 0; i < 3; i++)
+	// A pending ICMP error of another question is reported here instead of sending. It stays in
+	// the error queue.
+	for (int i = 0; i < 3; i++) {
 		if (::sendto(fd_, p.data(), p.size(), MSG_DONTWAIT,
-			     reinterpret_cast<const sockaddr *>(&to), sizeof(to)) >= 0 ||
-		    errno != ECONNREFUSED)
+			     reinterpret_cast<const sockaddr *>(&to), sizeof(to)) >= 0)
 			return;
+		errors_ = true;
+		if (errno != ECONNREFUSED)
+			return;
+	}
 }
 
 void resolver::put(question &q, unsigned candidate)
@@ -309,6 +313,7 @@ void resolver::handle(const std::uint8_t *data, std::size_t length, std::uint32_
 bool resolver::read_errors(std::uint64_t now)
 {
 	bool any = false;
+	errors_ = false;
 	for (;;) {
 		std::uint8_t data[packet_bytes];
 		sockaddr_in to{};
@@ -351,7 +356,7 @@ bool resolver::progress(std::uint64_t now)
 		handle(data, static_cast<std::size_t>(n), ntohl(from.sin_addr.s_addr),
 		       ntohs(from.sin_port), now);
 	}
-	if (asking())
+	if (asking() || errors_)
 		any |= read_errors(now);
 	return any;
 }

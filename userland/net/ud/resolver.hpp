@@ -144,6 +144,7 @@ private:
 	std::multimap<std::uint64_t, name> timers_;
 	std::deque<result> results_;
 	counters counters_{};
+	bool errors_ = false; // a send has met one, which may be in the queue
 };
 
 } // namespace coop::net::ud

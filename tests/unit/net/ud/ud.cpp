@@ -8,6 +8,7 @@
 #include <iterator>
 #include <list>
 #include <map>
+#include <poll.h>
 #include <random>
 #include <set>
 #include <thread>
@@ -287,6 +288,22 @@ TEST_F(Resolver, WhoIsForgottenGetsNoResult)
 	while (there.progress(now) || asker.progress(now))
 		;
 	EXPECT_FALSE(asker.next(r));
+}
+
+// An error that a send has taken is still in the socket's queue, and wakes a thread that waits for
+// the descriptor until someone reads it.
+TEST_F(Resolver, LeavesNoErrorBehind)
+{
+	resolver deaf(key, {ip, 8});
+	asker.ask(1, {ip, 7}, now);
+	asker.ask(2, {ip, 8}, now);
+	asker.forget(1);
+	asker.forget(2);
+	pollfd p{asker.fd(), POLLIN, 0};
+	ASSERT_EQ(poll(&p, 1, 0), 1) << "the host has refused the first port";
+	while (asker.progress(now))
+		;
+	EXPECT_EQ(poll(&p, 1, 0), 0);
 }
 
 // Messages do not carry the network, so a peer could not say which of the two it means.
