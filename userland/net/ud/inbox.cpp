@@ -76,6 +76,8 @@ bool inbox::accept(coop_chan_in &in, const std::byte *datagram, const coop_addr 
 	if (err) {
 		coop_chan_refuse(chan_, err == -EMSGSIZE ? COOP_CHAN_TOO_LONG : COOP_CHAN_NO_BUFFER,
 				 now);
+		if (!bulk && err == -ENOBUFS)
+			give_up_halfway(now); // it is asked for again
 	} else {
 		if (free_.empty()) {
 			free_.push_back(static_cast<std::uint32_t>(arrivals_.size()));
@@ -98,7 +100,7 @@ bool inbox::accept(coop_chan_in &in, const std::byte *datagram, const coop_addr 
 	return !err;
 }
 
-bool inbox::copy(const coop_chan_in &in, const std::byte *datagram)
+bool inbox::copy(const coop_chan_in &in, const std::byte *datagram, std::uint64_t now)
 {
 	const auto index = static_cast<std::uint32_t>(in.cookie);
 	arrival &a = arrivals_[index];
@@ -114,8 +116,11 @@ bool inbox::copy(const coop_chan_in &in, const std::byte *datagram)
 			     in.len);
 	if (!in.last) {
 		peers_.heard(a.from); // a long message keeps its session
-		if (!a.listed)
+		if (a.listed)
+			leave_age(index);
+		else
 			list(index);
+		join_newest(index, now);
 		return false;
 	}
 	// The program gets it before anything else is done about it.
@@ -144,13 +149,24 @@ const std::uint8_t *inbox::over(std::uint32_t index, bool whole, spi::peer_numbe
 
 void inbox::give_back(spi::token t, std::uint64_t now)
 {
-	for (std::uint32_t index; (index = of_buffer_.find(t)) != none;) {
-		arrival &a = arrivals_[index];
-		unlist(index);
-		a.told = true;
-		(void)coop_chan_give_up(chan_, a.receive, now);
-		sink_.abandon(a.landing);
-	}
+	for (std::uint32_t index; (index = of_buffer_.find(t)) != none;)
+		give_up(index, now);
+}
+
+void inbox::give_up(std::uint32_t index, std::uint64_t now)
+{
+	arrival &a = arrivals_[index];
+	unlist(index);
+	a.told = true;
+	(void)coop_chan_give_up(chan_, a.receive, now);
+	sink_.abandon(a.landing);
+}
+
+// All that have stopped: a buffer of several is back only when none of them is in it.
+void inbox::give_up_halfway(std::uint64_t now)
+{
+	while (oldest_ != none && now - arrivals_[oldest_].came_at > halfway_us)
+		give_up(oldest_, now);
 }
 
 void inbox::list(std::uint32_t index)
@@ -171,6 +187,7 @@ void inbox::unlist(std::uint32_t index)
 	arrival &a = arrivals_[index];
 	if (!std::exchange(a.listed, false))
 		return;
+	leave_age(index);
 	if (a.after != none)
 		arrivals_[a.after].before = a.before;
 	if (a.before != none) {
@@ -180,6 +197,23 @@ void inbox::unlist(std::uint32_t index)
 	of_buffer_.erase(a.landing.token);
 	if (a.after != none)
 		of_buffer_.insert(a.landing.token, a.after);
+}
+
+void inbox::join_newest(std::uint32_t index, std::uint64_t now)
+{
+	arrival &a = arrivals_[index];
+	a.came_at = now;
+	a.older = newest_;
+	a.newer = none;
+	(newest_ != none ? arrivals_[newest_].newer : oldest_) = index;
+	newest_ = index;
+}
+
+void inbox::leave_age(std::uint32_t index)
+{
+	const arrival &a = arrivals_[index];
+	(a.older != none ? arrivals_[a.older].newer : oldest_) = a.newer;
+	(a.newer != none ? arrivals_[a.newer].older : newest_) = a.older;
 }
 
 } // namespace coop::net::ud

@@ -234,7 +234,7 @@ void machine::received(rail &r, std::uint32_t channel, std::span<const std::byte
 	else if (v == COOP_CHAN_PLACE)
 		copy = accept(in, data, from, now);
 	if (copy)
-		owed_ |= inbox_->copy(in, data);
+		owed_ |= inbox_->copy(in, data, now);
 }
 
 bool machine::accept(coop_chan_in &in, const std::byte *datagram, const coop_addr &from,

@@ -219,3 +219,30 @@ TEST(UdCrowd, ManyAnswersPassInBothDirections)
 	EXPECT_EQ(one.sent.status, -ENOENT);
 	EXPECT_EQ(other.sent.status, -ENOENT);
 }
+
+// It begins messages that it never ends, into all the room that there is.
+TEST(UdCrowd, MessagesThatStopHalfwayLeaveRoomForOthers)
+{
+	const std::string address = own_ip(88) + "@tcp:12345:31:1";
+	side hears(address, {{"tries", "250"}}), sends(own_ip(89) + "@tcp:12345:31:1", {});
+	hears.receive(side::size / 4, 4);
+	ud_test::greedy enemy(own_ip(87), '1');
+	ASSERT_TRUE(enemy.find(address));
+	enemy.stop_short();
+	for (unsigned n = 0; n < 5; n++) // four have begun if one is refused
+		enemy.send(ud::tag_kind::message, std::vector<std::uint8_t>(side::size / 4));
+	ASSERT_TRUE(until([&] {
+		enemy.turn();
+		return enemy.refused() > 0;
+	}));
+	unsigned n = 0;
+	EXPECT_TRUE(until([&] {
+		enemy.turn();
+		if (sends.sent.ended == n && (n == 0 || sends.sent.status)) {
+			n++;
+			EXPECT_EQ(sends.send(sends.out, address, side::size / 4), 0);
+		}
+		return n && sends.sent.ended == n && !sends.sent.status;
+	}));
+	EXPECT_EQ(enemy.taken(), 0u);
+}
