@@ -162,7 +162,7 @@ test_written_again()
 	[ "$(of a storage written_again)" -ge 4 ] || die "nothing was written again"
 }
 
-# late AREA [OPTIONS]: runs it with a program between a and storage that holds messages back
+# late AREA [OPTIONS [HOW]]: runs it with a program between a and storage that holds messages back
 late()
 {
 	stand_between
@@ -170,7 +170,7 @@ late()
 	kmount a 127.0.0.2 "readahead=64${2:-}"
 	BETWEEN=/tmp/between INFO=$(proc a)/info STATS=$(proc a)/stats
 	export BETWEEN INFO STATS
-	area "$1"
+	"${3:-area}" "$1"
 	down a
 	kmount a $server readahead=64
 }
@@ -239,6 +239,7 @@ test_lost_for_all() { crashing lost_for_all; }
 test_tmpfile_kept() { crashing tmpfile_kept; }
 test_locks_lost() { crashing locks_lost; }
 test_locks_kept() { crashing locks_kept; }
+test_locks_fenced() { late locks_fenced ,nolease crashing; }
 
 counted() { od -An -tu8 -j4096 -N8 /srv/locks_data/f 2>/dev/null; }
 counts_on() { [ "$(counted)" != "$1" ] || ! running counter; }

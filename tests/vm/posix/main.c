@@ -18,9 +18,9 @@
  * Variables in the environment: the areas statx and clone look into the exported file system, where
  * BELOW names the directory of the areas; quota sets a limit on its device QUOTA_DEVICE; in_flight
  * stops the storage daemon, process DAEMON, for a moment, and reads the mount's file "info" at
- * INFO. crash.c describes those of written_again, handed_over, lost_for_all, closed, locks_lost and
- * locks_kept, late.c those of streamed, beside_write, unlock_unknown, behind_end, and of
- * cut_mapped, append_mapped, read_grown and direct_foreign.
+ * INFO. crash.c describes those of written_again, handed_over, lost_for_all, closed, locks_lost,
+ * locks_kept and locks_fenced, late.c those of streamed, beside_write, unlock_unknown, behind_end,
+ * and of cut_mapped, append_mapped, read_grown, direct_foreign and locks_fenced.
  *
  * Status: 0 success, 1 a check failed, 2 usage or nothing could be checked.
  */
@@ -82,6 +82,7 @@ static const struct {
 	{"locks_shared", locks_shared_area},
 	{"locks_lost", locks_lost_area},
 	{"locks_kept", locks_kept_area},
+	{"locks_fenced", locks_fenced_area},
 	{"allocate", allocate_area},
 	{"seek", seek_area},
 	{"copy", copy_area},
