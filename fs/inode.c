@@ -518,13 +518,21 @@ static void fill_set(struct coop_st_setattr *set, const struct inode *inode,
 	}
 }
 
+/* The open file that sets the size, if it is one of ours. Void once that has lost a lock. */
+static const struct file *sized_by(const struct iattr *attr)
+{
+	const bool by_file = attr->ia_valid & ATTR_SIZE && attr->ia_valid & ATTR_FILE;
+
+	return by_file && attr->ia_file->f_op == &coop_file_ops ? attr->ia_file : NULL;
+}
+
 /* An open file whose right to write permits the change, whatever the mode is now; or NULL. */
 static struct coop_file *open_for(struct inode *inode, const struct iattr *attr)
 {
+	const struct file *file = sized_by(attr);
+
 	if (attr->ia_valid & ATTR_SIZE)
-		return attr->ia_valid & ATTR_FILE && attr->ia_file->f_op == &coop_file_ops
-			       ? coop_file_get(attr->ia_file->private_data)
-			       : NULL;
+		return file ? coop_file_get(file->private_data) : NULL;
 	return attr->ia_valid & KILL_ID ? coop_file_find(inode, COOP_ST_O_WRITE) : NULL;
 }
 
@@ -602,6 +610,8 @@ static int send_setattr(struct inode *inode, struct mnt_idmap *idmap, const stru
 	call->arg.fh.p = ci->fh;
 	call->arg.fh.len = ci->fh_len;
 	fill_set(&call->arg.set, inode, idmap, attr);
+	if (sized_by(attr))
+		coop_call_fence(call, attr->ia_file);
 	if (file)
 		call->arg.open_id = file->open_id;
 	if (cuts) {
@@ -635,6 +645,8 @@ int coop_setattr(struct mnt_idmap *idmap, struct dentry *dentry, struct iattr *a
 	const unsigned int takes = ATTR_UID | ATTR_GID | (maps ? 0 : ATTR_SIZE);
 	int err;
 
+	if (sized_by(attr) && coop_file_lost(attr->ia_file))
+		return -EIO;
 	/*
 	 * Storage checks the rights; we only check the range of the size. But storage does not know
 	 * what a mount maps: a user that is user 0 there may have rights to mapped files only. So

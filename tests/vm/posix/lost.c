@@ -21,6 +21,16 @@
 
 static int source = -1; /* of copies */
 
+static long cut(int fd)
+{
+	return ftruncate(fd, 5);
+}
+
+static long grow(int fd)
+{
+	return ftruncate(fd, PAGE);
+}
+
 static long write_here(int fd)
 {
 	return pwrite(fd, "mine", 4, 0);
@@ -49,6 +59,8 @@ static struct call {
 	int error;
 	pthread_t task;
 } calls[] = {
+	{.name = "cut", .request = "setattr", .act = cut},
+	{.name = "grown", .request = "setattr", .act = grow},
 	{.name = "direct", .request = "write", .flags = O_DIRECT, .act = write_here},
 	/* The rest of its page is read first. */
 	{.name = "cached", .request = "read", .act = write_here},
@@ -98,6 +110,8 @@ static bool ended_void(struct call *c)
 
 void locks_fenced_area(void)
 {
+	int fd;
+
 	NEED(getenv("WANTED") && getenv("BETWEEN"));
 	NEED(put(other("f"), "mine again") && (source = open("f", O_RDONLY)) >= 0);
 	for (size_t i = 0; i < CALLS; i++)
@@ -106,7 +120,8 @@ void locks_fenced_area(void)
 	for (struct call *c = calls; c < calls + CALLS; c++)
 		NEED((c->fd = open(c->name, O_RDWR | c->flags)) >= 0 && !flock(c->fd, LOCK_EX));
 	NEED(storage_does("save"));
-	NEED(stops("write") && stops("read") && stops("fallocate") && stops("copy"));
+	NEED(stops("setattr") && stops("write") && stops("read") && stops("fallocate") &&
+	     stops("copy"));
 	for (struct call *c = calls; c < calls + CALLS; c++)
 		NEED(starts(c));
 	NEED(storage_does("crash"));
@@ -118,6 +133,10 @@ void locks_fenced_area(void)
 		FAILS(c->act(c->fd), EIO);
 	for (struct call *c = calls; c < calls + CALLS; c++)
 		CHECK(holds(other(c->name), TEXT));
+	/* Another open file of this node has lost nothing, nor has one who names the file. */
+	NEED((fd = open("cut", O_RDWR)) >= 0);
+	CHECK(!ftruncate(fd, 9) && !close(fd) && holds(other("cut"), "012345678"));
+	CHECK(!truncate("grown", 3) && holds(other("grown"), "012"));
 	for (struct call *c = calls; c < calls + CALLS; c++)
 		close(c->fd);
 	CHECK(!close(source));
