@@ -396,6 +396,34 @@ static u64 end_alone_begin(struct coop_inode *ci, const struct coop_st_body *res
 	return version;
 }
 
+/*
+ * i_size is about to move out from 'old' because of our change. follows: our version led to that
+ * change, so storage's file ended there, too, and the page of the end stays. Otherwise another
+ * client may have written where that page has zeros, so it is dropped. Returns 0, or an error if
+ * the pages may not have the version of the reply.
+ */
+static int end_moves_out(struct inode *inode, loff_t old, bool follows)
+{
+	struct address_space *mapping = inode->i_mapping;
+	struct coop_inode *ci = coop_i(inode);
+	const bool wrote = coop_write_before(mapping, old);
+	int err;
+
+	if (follows) /* what was written would be newer */
+		return wrote ? -EBUSY : 0;
+	if (!filemap_range_has_page(mapping, old, LLONG_MAX))
+		return 0; /* without the COMMIT */
+	err = coop_commit_kept(inode)
+		      ?: invalidate_inode_pages2_range(mapping, old >> PAGE_SHIFT, -1);
+	if (err) {
+		spin_lock(&ci->lock);
+		set_bit(COOP_I_STALE, &ci->flags);
+		spin_unlock(&ci->lock);
+	}
+	smp_wmb(); /* after the page was dropped; pairs with coop_size_readable() */
+	return err;
+}
+
 static void end_alone_held(struct inode *inode, const struct coop_st_body *res, loff_t from,
 			   loff_t to, loff_t end, bool truncate, u8 round, u64 version, u64 mixed)
 {
@@ -406,9 +434,8 @@ static void end_alone_held(struct inode *inode, const struct coop_st_body *res, 
 
 	lockdep_assert_held_write(&inode->i_mapping->invalidate_lock);
 	if (truncate) {
-		/* That page stays, and would be newer than the reply's version. */
-		if (new > old && coop_write_before(inode->i_mapping, old))
-			err = -EBUSY;
+		if (new > old)
+			err = end_moves_out(inode, old, version);
 		truncate_setsize(inode, new);
 	} else if (from <= to) {
 		if (new > old)

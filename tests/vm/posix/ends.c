@@ -3,9 +3,9 @@
  * ends.c - bytes that another node writes into pages that are cached or mapped here, above all at
  * the end of the file.
  *
- * Three areas hold messages between this mount and its daemon back, as late.c describes; they need
- * a mount with the options strict and nolease. Tasks that may wait in a fault are processes: a
- * thread would keep the test itself from mapping memory.
+ * Four areas hold messages between this mount and its daemon back, as late.c describes. They and
+ * those named "foreign" need a mount with the options strict and nolease. Tasks that may wait in a
+ * fault are processes: a thread would keep the test itself from mapping memory.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -91,6 +91,50 @@ static bool comes_to(pid_t child, const char *function, const char *line, int ti
 	}
 	fprintf(stderr, "process %d is not in %s\n", child, function);
 	return false;
+}
+
+/*
+ * Two WRITEs of this node. The first one leaves a version that proves nothing (provisional), so the
+ * second one does not follow on, and the pages have no version any more.
+ */
+static bool writes_twice(int fd)
+{
+	return pwrite(fd, "m", 1, 0) == 1 && !fsync(fd) && pwrite(fd, "m", 1, 0) == 1 && !fsync(fd);
+}
+
+static int grow_by_allocation(int fd, off_t size)
+{
+	return fallocate(fd, 0, 0, size);
+}
+
+static void grown_foreign(int (*grow)(int fd, off_t size))
+{
+	char got[100] = "";
+	int fd = -1, elsewhere;
+	char *p;
+
+	NEED(put(other("f"), "first"));
+	let_clock_tick();
+	NEED((fd = open("f", O_RDWR)) >= 0);
+	p = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	NEED(p != MAP_FAILED && p[0] == 'f' && writes_twice(fd));
+	CHECK(write_there(" more", 5) && !grow(fd, 100));
+	CHECK(pread(fd, got, 100, 0) == 100 && !strcmp(got, "mirst more"));
+	p[1] = 'M';
+	CHECK(!msync(p, PAGE, MS_SYNC) && !munmap(p, PAGE) && !close(fd));
+	NEED((elsewhere = open(other("f"), O_RDONLY)) >= 0);
+	CHECK(pread(elsewhere, got, 100, 0) == 100 && !strcmp(got, "mMrst more"));
+	CHECK(!close(elsewhere) && !unlink("f"));
+}
+
+/*
+ * This node makes a file longer that another one has just appended to. The cached page of the end
+ * has zeros in place of the appended bytes: they are neither read nor stored.
+ */
+void grown_foreign_area(void)
+{
+	grown_foreign(ftruncate);
+	grown_foreign(grow_by_allocation);
 }
 
 static bool ends_well(pid_t child)
