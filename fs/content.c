@@ -248,19 +248,25 @@ u8 coop_change_begin(struct coop_inode *ci)
 	u8 round;
 
 	spin_lock(&ci->lock);
-	ci->changes++;
+	if (ci->changes++)
+		ci->crowded = true;
 	round = ci->round;
 	ci->in_round[round]++;
 	spin_unlock(&ci->lock);
 	return round;
 }
 
-/* Our change follows another version than ours: if both are proofs, another client wrote in
- * between. */
+/*
+ * Our change follows another version than ours: if both are proofs, another client wrote in
+ * between. Without a version, storage's last one stands for it, if no other change of ours may have
+ * come after that one.
+ */
 static void led_from_locked(struct coop_inode *ci, u64 before)
 {
+	const u64 from = ci->version ?: ci->crowded ? 0 : ci->seen;
+
 	lockdep_assert_held(&ci->lock);
-	if (before != ci->version && proven(before) && proven(ci->version))
+	if (before != from && proven(before) && proven(from))
 		set_bit(COOP_I_STALE, &ci->flags);
 }
 
@@ -306,6 +312,10 @@ static void change_done_locked(struct coop_inode *ci, u8 round, const struct coo
 	ci->believed = coop_ticket(ci->vfs.i_sb);
 	ci->in_round[round]--;
 	ci->changes--;
+	if (!ci->version && res)
+		led_from_locked(ci, res->before);
+	if (!ci->changes)
+		ci->crowded = false;
 	if (ci->version && hopeless_locked(ci)) {
 		list_for_each_entry(p, &ci->pending, link)
 			led_from_locked(ci, p->known ? p->before : 0);

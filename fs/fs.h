@@ -137,6 +137,7 @@ struct coop_mount {
  *   PROVED            an own change that failed, or without such proofs         MIXED
  *   PROVED            attributes of another version, no own change under way    FOREIGN
  *   MIXED             the same, if both versions are proofs, or the end moved   FOREIGN
+ *   MIXED             an own change alone: 'before' and 'seen' differ, proofs   FOREIGN
  *   any               the loss of a lock: settling drops dirty pages, too         FOREIGN
  *   MIXED, FOREIGN    settling: dirty pages written, all dropped, and 'mixed'   PROVED
  *                     did not move; version becomes 'seen'
@@ -180,6 +181,7 @@ struct coop_inode {
 	u32 losses;               /* locks lost; read without the lock, see coop_content_lost() */
 	u32 changes;              /* our own changes of content under way */
 	u32 in_round[2];          /* the same, by the round in which they began */
+	bool crowded;             /* two were under way at once since there was none */
 	u8 round;                 /* of changes that begin now */
 	bool round_waits;         /* some pending changes wait for the end of the other round */
 	struct list_head pending; /* changes answered before the one that they follow */

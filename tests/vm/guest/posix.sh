@@ -184,6 +184,7 @@ test_append_mapped() { late append_mapped ,strict,nolease; }
 test_read_grown() { late read_grown ,strict,nolease; }
 test_direct_foreign() { late direct_foreign ,strict,nolease; }
 test_grown_foreign() { late grown_foreign ,strict,nolease; }
+test_write_foreign() { late write_foreign ,strict,nolease; }
 
 test_handed_over() { crashing handed_over; }
 asked_by() # COMMAND...: requests that it makes for 60 files

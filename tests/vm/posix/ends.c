@@ -137,6 +137,30 @@ void grown_foreign_area(void)
 	grown_foreign(grow_by_allocation);
 }
 
+/*
+ * Pages without a version, and the last reply had one that is a proof. The next WRITE follows
+ * another one: its reply shows that another node has written.
+ */
+void write_foreign_area(void)
+{
+	char text[2 * PAGE + 1], got[7];
+	int fd;
+
+	memset(text, 'o', 2 * PAGE);
+	text[2 * PAGE] = 0;
+	NEED(put(other("f"), text));
+	let_clock_tick();
+	NEED((fd = open("f", O_RDWR)) >= 0 && pread(fd, got, 7, 0) == 7);
+	NEED(pread(fd, got, 7, PAGE) == 7 && writes_twice(fd));
+	let_clock_tick();
+	CHECK(learns(fd, 2 * PAGE));
+	CHECK(write_there("foreign", PAGE));
+	let_clock_tick();
+	CHECK(pwrite(fd, "n", 1, 0) == 1 && !fsync(fd));
+	CHECK(pread(fd, got, 7, PAGE) == 7 && !memcmp(got, "foreign", 7));
+	CHECK(!close(fd));
+}
+
 static bool ends_well(pid_t child)
 {
 	int status = -1;

@@ -107,6 +107,7 @@ static const struct {
 	{"read_grown", read_grown_area},
 	{"direct_foreign", direct_foreign_area},
 	{"grown_foreign", grown_foreign_area},
+	{"write_foreign", write_foreign_area},
 	{"close_to_open", close_to_open_area},
 	{"unlinked", unlinked_area},
 	{"removed_elsewhere", removed_elsewhere_area},

@@ -79,7 +79,7 @@ area_fn allocate_area, seek_area, copy_area, clone_area, quota_area;
 area_fn mmap_area, direct_area, mixed_area, in_flight_area, dropped_mapped_area;
 area_fn written_again_area, handed_over_area, lost_for_all_area, closed_area;
 area_fn mapped_elsewhere_area, cut_mapped_area, append_mapped_area, read_grown_area,
-	direct_foreign_area, grown_foreign_area;
+	direct_foreign_area, grown_foreign_area, write_foreign_area;
 area_fn streamed_area, beside_write_area, unlock_unknown_area, behind_end_area;
 area_fn close_to_open_area, unlinked_area, removed_elsewhere_area, renamed_elsewhere_area,
 	both_append_area, page_parts_area;
