@@ -115,7 +115,7 @@ bool takes_set_id(context &c, client::inode &node, storage::setattr_request &q)
 	return alone;
 }
 
-void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int to_set, fuse_file_info *)
+void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int to_set, fuse_file_info *fi)
 {
 	context &c = context_of(req);
 	if (control::owns(ino))
@@ -123,6 +123,8 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int to_set, fus
 	client::attributes attr;
 	client::inode &node = inode_of(c, ino);
 	storage::setattr_request q = decode(*st, to_set);
+	if (fi && q.valid & storage::set_size) // ftruncate(2)
+		q.by = file_of(fi).open_id;
 	const bool kills = takes_set_id(c, node, q);
 	int err = c.mount.files().setattr(caller_of(req), node, q, attr);
 	if (err == -EACCES && q.valid == storage::kill_id && !kills) { // it was such a chown(2)

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import mmap
 import os
+import shutil
 import signal
 import sqlite3
 import struct
@@ -292,6 +293,26 @@ def test_a_restart_of_the_daemon_keeps_locks(pair, cluster):
         os.pwrite(a, b"still mine", 0)
         fcntl.flock(a, fcntl.LOCK_UN)
         fcntl.flock(b, fcntl.LOCK_EX)
+
+
+def test_an_open_file_that_lost_its_lock_changes_nothing(cluster):
+    with open(cluster.file("export/f"), "wb") as f:
+        f.write(b"0123456789")
+    cluster.start_daemon("--state", cluster.file("state"))
+    node = cluster.node(peers=False)
+    with opened(node, node) as (lost, fd):
+        fcntl.flock(lost, fcntl.LOCK_EX)
+        cluster.daemon.process.kill()
+        shutil.rmtree(cluster.file("state/locks"))
+        cluster.daemon.start()
+        for call in (os.pwrite, lost, b"mine", 0), (os.ftruncate, lost, 5), (os.ftruncate, lost, 99):
+            assert attempt(*call).errno == errno.EBADF
+        with open(cluster.file("export/f"), "rb") as f:
+            assert f.read() == b"0123456789"
+        os.ftruncate(fd, 5)
+        os.truncate(node.path + "/f", 4)
+        with open(cluster.file("export/f"), "rb") as f:
+            assert f.read() == b"0123"
 
 
 @pytest.mark.parametrize("local", ["flock", "posix", "all"])

@@ -199,6 +199,7 @@ public:
 		gid_t gid;
 		std::uint64_t size;
 		timespec atime, mtime;
+		std::uint64_t by = 0; // open id of the file by which the size is set; 0: none
 	};
 	enum : std::uint32_t {
 		set_mode = 1,

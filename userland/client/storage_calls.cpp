@@ -104,10 +104,11 @@ public:
 	{
 		coop_st_body ask = on(c, fh);
 		ask.set = set_of(r);
-		// A user who has the file open for writing may truncate it, whatever its mode is
-		// now. Clearing set-id bits may also use another user's open: the writer may have
-		// got the open file from that user.
-		if (r.valid & (set_size | kill_id))
+		// An open file permits this whatever its mode is now. Clearing set-id bits may use
+		// any: the writer may have got the file from another user.
+		if (r.valid & set_size)
+			ask.open_id = r.by;
+		else if (r.valid & kill_id)
 			ask.open_id = link_.writable_open(fh, c.uid, r.valid == kill_id);
 		return changed(COOP_ST_SETATTR, ask, out, {}, std::move(late));
 	}

@@ -112,13 +112,16 @@ int service::setattr(const exported &in, session &s, call r, reply &out)
 	inode_ref n;
 	if (int err = inodes.get(in, view(r.body.fh), n))
 		return err;
+	const bool sized = set.valid & COOP_ST_SET_SIZE;
 	bool may_write = false;
 	if (r.body.open_id) {
 		auto f = s.find(r.body.open_id);
+		// As for a write: it may have ended because it lost a lock, which others hold now.
+		if (sized && !f)
+			return -EBADF;
 		may_write = f && f->node == n && f->flags & COOP_ST_O_WRITE;
 	}
 	std::lock_guard lock(n->mutex);
-	const bool sized = set.valid & COOP_ST_SET_SIZE;
 	if (sized) {
 		if (n->type != S_IFREG)
 			return n->type == S_IFDIR ? -EISDIR : -EINVAL;

@@ -295,6 +295,10 @@ TEST_F(daemon_locks, without_its_lock_an_open_file_is_of_no_use)
 	write_result out;
 	EXPECT_EQ(write_text(*a->s, a->file, a->open_id, 0, "mine", out), -EBADF);
 	EXPECT_EQ(write_text(*a->s, a->file, other.open_id, 0, "mine", out), -EBADF);
+	storage::setattr_request cut{};
+	cut.valid = storage::set_size;
+	cut.by = a->open_id;
+	EXPECT_EQ(a->s->setattr(me(), a->file.fh, cut, out), -EBADF);
 	ASSERT_EQ(a->s->open(me(), a->file.fh, O_RDWR | O_APPEND, 0, late), 0);
 	EXPECT_FALSE(a->s->goes_with(late.open_id, a->open_id));
 	EXPECT_EQ(disk("f"), "0123456789");
