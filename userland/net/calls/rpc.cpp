@@ -21,13 +21,15 @@ using core::call_kind;
 class rpc::state
 {
 public:
-	state(domain &d, transfer_machine *theirs, const rpc_options &o) :
+	state(domain &d, transfer_machine *theirs, const rpc_options &o,
+	      messenger::receiver r = {}) :
 		options_(checked(o)),
 		guest_(theirs),
 		messenger_(theirs ? messenger(d, *theirs, o.messages) : messenger(d, o.messages)),
 		eager_(eager(d)),
 		outgoing_(d, messenger_, options_, eager_, &messenger_),
-		incoming_(d, messenger_, options_, eager_)
+		incoming_(d, messenger_, options_, eager_),
+		receive_(std::move(r))
 	{
 		if (guest_ && messenger_.on_room([this] { incoming_.flush(); }))
 			throw std::system_error(EBADFD, std::generic_category(),
@@ -158,8 +160,8 @@ int rpc::state::stop()
 
 rpc::rpc(domain &d, const rpc_options &o) : state_(std::make_unique<state>(d, nullptr, o)) {}
 
-rpc::rpc(domain &d, transfer_machine &m, const rpc_options &o) :
-	state_(std::make_unique<state>(d, &m, o))
+rpc::rpc(domain &d, transfer_machine &m, const rpc_options &o, messenger::receiver r) :
+	state_(std::make_unique<state>(d, &m, o, std::move(r)))
 {
 }
 

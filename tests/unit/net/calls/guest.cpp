@@ -16,7 +16,9 @@ public:
 	explicit program(domain &d, const rpc_options &o = {}) :
 		pool_(d, {.buffers = 8, .segment_size = 65536}),
 		machine(d),
-		calls(d, machine, o)
+		calls(d, machine, o, [this](endpoint &, std::span<const std::byte> m) {
+			posted.push_back(text_of(m));
+		})
 	{
 		EXPECT_EQ(machine.deliver_synchronously(), 0);
 		EXPECT_EQ(machine.attach(pool_, *this, 8192, 64), 0);
@@ -51,6 +53,7 @@ private:
 
 public:
 	std::vector<std::string> others; ///< messages that are not of calls
+	std::vector<std::string> posted; ///< messages of rpc::post()
 	transfer_machine machine;
 	rpc calls;
 };
@@ -108,12 +111,15 @@ TEST_P(net_guest, others_need_not_know)
 	ASSERT_EQ(caller.start(any_address()), 0);
 	ASSERT_EQ(other.start(any_address()), 0);
 	ASSERT_EQ(other.post(p.text(), std::as_bytes(std::span("plain"))), 0);
+	ASSERT_EQ(caller.post(p.text(), std::as_bytes(std::span("beside"))), 0);
 	auto answer = caller.call(p.text(), echo, "hello", clock::now() + patience);
 	EXPECT_TRUE(polled({&p}, [&] {
-		return !p.others.empty() && answer.wait_for(0s) == std::future_status::ready;
+		return !p.others.empty() && !p.posted.empty() &&
+		       answer.wait_for(0s) == std::future_status::ready;
 	}));
 	EXPECT_EQ(text_of(answer.get().bytes), "hello");
 	EXPECT_EQ(p.others, std::vector{std::string("plain", 6)});
+	EXPECT_EQ(p.posted, std::vector{std::string("beside", 7)});
 	EXPECT_EQ(p.calls.stats().malformed, 0u);
 }
 

@@ -138,11 +138,12 @@ public:
 	/// started; for one that polls, or that has messages of other kinds, too. The program
 	/// starts and stops it, gives the messages that arrive to take(), and calls stop() when the
 	/// machine has stopped or failed and its events have been delivered. Only then may this
-	/// object be destroyed, and only after that the machine. Callbacks run where the machine's
-	/// events are delivered; those of calls that end without an answer also on the thread of
-	/// deadlines, and inside stop(). `o.messages.receive_buffers` and `poll` mean nothing.
+	/// object be destroyed, and only after that the machine. `r` gets the messages of post().
+	/// Callbacks run where the machine's events are delivered; those of calls that end without
+	/// an answer also on the thread of deadlines, and inside stop().
+	/// `o.messages.receive_buffers` and `poll` mean nothing.
 	/// @throw as above; EBADFD: it has been started.
-	rpc(domain &, transfer_machine &, const rpc_options &o = {});
+	rpc(domain &, transfer_machine &, const rpc_options &o = {}, messenger::receiver r = {});
 	/// Stops. No other call may be running, and no callback may be the caller.
 	~rpc();
 	rpc(const rpc &) = delete;
@@ -155,8 +156,9 @@ public:
 	/// Starts at an address. `r` gets the messages of post(). @return as messenger::start().
 	/// -EBADFD: at a machine of the program.
 	[[nodiscard]] int start(std::string_view address, messenger::receiver r = {});
-	/// At a machine of the program: handles a message that has arrived, and calls its method or
-	/// the completion of its call. @return false: it is not of calls, and nothing was done.
+	/// At a machine of the program: handles a message that has arrived, and calls its method,
+	/// the completion of its call, or the receiver of post(). After stop() it drops the
+	/// message. @return false: it is not of an rpc object, and nothing was done.
 	bool take(endpoint &from, std::span<const std::byte> bytes);
 
 	/// Calls a method and never waits. If it returns 0, `done` is called exactly once, perhaps
