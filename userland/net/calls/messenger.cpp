@@ -87,7 +87,7 @@ namespace
 
 std::size_t checked(const messenger_options &o, const domain &d, bool guest)
 {
-	if (!o.max_message || !o.send_buffers || !o.receive_buffers)
+	if (!o.max_message || !o.send_buffers || (!guest && !o.receive_buffers))
 		throw std::system_error(EINVAL, std::generic_category(),
 					"an option of a messenger is 0");
 	const std::uint64_t receives = guest ? 0 : o.receive_buffers;

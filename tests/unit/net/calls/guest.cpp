@@ -173,7 +173,7 @@ TEST(net_guest_limits, what_is_not_for_a_guest_is_refused)
 	EXPECT_EQ(p.calls.start(any_address()), -EBADFD);
 	transfer_machine own(d);
 	EXPECT_THROW(messenger(d, own, {.send_buffers = 0}), std::system_error);
-	messenger m(d, own);
+	messenger m(d, own, {.receive_buffers = 0});
 	EXPECT_EQ(m.start(any_address()), -EBADFD);
 	EXPECT_EQ(m.post(p.text(), {}), -EBADFD) << "the machine has not been started";
 	EXPECT_EQ(own.start(any_address()), 0);

@@ -87,7 +87,7 @@ public:
 	/// program starts and stops it, and gets the messages that arrive: start() returns -EBADFD.
 	/// The callbacks run where the machine's events are delivered. The messenger must be
 	/// destroyed after the machine has stopped or failed and its events have been delivered,
-	/// and before the machine. @throw as above, without receive buffers.
+	/// and before the machine. `receive_buffers` and `poll` mean nothing. @throw as above.
 	messenger(domain &, transfer_machine &, const messenger_options & = {});
 	/// Stops. No other call may be running, and no callback may be the caller.
 	~messenger();
