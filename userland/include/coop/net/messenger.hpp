@@ -85,9 +85,13 @@ public:
 	explicit messenger(domain &, const messenger_options & = {});
 	/// Sends at a machine of the program, of the same domain, which has not been started. The
 	/// program starts and stops it, and gets the messages that arrive: start() returns -EBADFD.
-	/// The callbacks run where the machine's events are delivered. The messenger must be
-	/// destroyed after the machine has stopped or failed and its events have been delivered,
-	/// and before the machine. `receive_buffers` and `poll` mean nothing. @throw as above.
+	/// The callbacks run where the machine's events are delivered. A thread that delivers them
+	/// must not wait in send() or wait_room(): outside of callbacks nothing refuses that, and
+	/// the event that would end it never comes. `receive_buffers` and `poll` mean nothing. The
+	/// program must leave room for `send_buffers` operations within the domain's max_queued:
+	/// without it, post() returns -ENOBUFS. The messenger must be destroyed after the machine
+	/// has stopped or failed and its events have been delivered, and before the machine.
+	/// @throw as above.
 	messenger(domain &, transfer_machine &, const messenger_options & = {});
 	/// Stops. No other call may be running, and no callback may be the caller.
 	~messenger();

@@ -135,13 +135,21 @@ public:
 	/// @throw as messenger(); EINVAL: max_message is too small, probe or unread not positive.
 	explicit rpc(domain &, const rpc_options & = {});
 	/// Calls and serves at a machine of the program, of the same domain, which has not been
-	/// started; for one that polls, or that has messages of other kinds, too. The program
-	/// starts and stops it, gives the messages that arrive to take(), and calls stop() when the
-	/// machine has stopped or failed and its events have been delivered. Only then may this
-	/// object be destroyed, and only after that the machine. `r` gets the messages of post().
+	/// started; for one that polls, or that has messages of other kinds, too. One object for
+	/// each machine: it takes the answers to all calls as its own. The program starts and stops
+	/// the machine, gives the messages that arrive to take(), and calls stop() when the machine
+	/// has stopped or failed and its events have been delivered. Only then may this object be
+	/// destroyed, and only after that the machine. `r` gets the messages of post().
+	///
 	/// Callbacks run where the machine's events are delivered; those of calls that end without
-	/// an answer also on the thread of deadlines, and inside stop().
-	/// `o.messages.receive_buffers` and `poll` mean nothing.
+	/// an answer also on the thread of deadlines, and inside stop(). A thread that delivers the
+	/// events must not wait in send() or in the call() that returns a future: outside of
+	/// callbacks nothing refuses that, and the event that would end it never comes.
+	///
+	/// The program must leave room within the domain's max_queued: for as many operations as
+	/// there are send buffers, and for one more for each long argument or result. A call
+	/// without it gets -ENOBUFS; an answer without it is dropped, and its caller gets
+	/// -ECONNRESET when it asks. `o.messages.receive_buffers` and `poll` mean nothing.
 	/// @throw as above; EBADFD: it has been started.
 	rpc(domain &, transfer_machine &, const rpc_options &o = {}, messenger::receiver r = {});
 	/// Stops. No other call may be running, and no callback may be the caller.
@@ -194,7 +202,10 @@ public:
 	std::size_t max_message() const noexcept;
 
 	/// Ends every call and send with -ECANCELED and waits until no callback runs or will run,
-	/// unless a callback of this object calls it. @return 0, -EBADFD (never started).
+	/// unless a callback of this object calls it. At a machine of the program it ends the
+	/// calls, and makes later calls and sends fail; sends under way end with the machine, and
+	/// callbacks where its events are delivered are not waited for. @return 0, -EBADFD (never
+	/// started; not at a machine of the program).
 	int stop();
 
 	/// Own address, once started.
