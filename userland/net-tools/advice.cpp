@@ -150,14 +150,11 @@ std::string explain(int status, const std::string &peer, const net::domain &d)
 		return peer +
 		       " accepts no bulk transfer of this size; start its server with a larger "
 		       "--max-bulk";
-	case EPROTONOSUPPORT:
-		return peer + " answers messages, but no calls: its " + serve +
-		       " is of an older version of coopnet; install the same version on both sides";
 	case EPROTO:
-		return "what runs at " + peer +
-		       " is no `coopnet serve` of this version; install the same version of "
-		       "coopnet on "
-		       "both sides";
+	case EPROTONOSUPPORT:
+		return peer + " and this side do not understand each other (" +
+		       std::strerror(-status) +
+		       "); install the same version of coopnet on both sides";
 	case EBADMSG:
 		return peer + " answered with wrong bytes; one side has another version of "
 			      "coopnet, or the transport is broken";
@@ -207,6 +204,15 @@ std::string why_lost(int status, const std::string &address, const net::domain &
 			device = ' ' + p.value;
 	return address + " has ended: its RDMA device" + device +
 	       " was removed; `rdma link` lists the available ones";
+}
+
+std::string why_no_server(bool older, const std::string &peer, const net::domain &d)
+{
+	const std::string what =
+		older ? peer + " answers messages, but no calls: its " + serve_at(peer, d) +
+				" is of an older version of coopnet"
+		      : "what runs at " + peer + " is no `coopnet serve` of this version";
+	return what + "; install the same version of coopnet on both sides";
 }
 
 } // namespace coop::net_tools

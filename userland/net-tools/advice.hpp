@@ -25,5 +25,8 @@ std::string explain(int status, const std::string &peer, const net::domain &);
 std::string why_not_started(int status, const std::string &address, const net::domain &);
 /// The same for a machine at that address that has failed.
 std::string why_lost(int status, const std::string &address, const net::domain &);
+/// What to do about a program at `peer` that is no server of this version: one of an `older`
+/// version, or anything else.
+std::string why_no_server(bool older, const std::string &peer, const net::domain &);
 
 } // namespace coop::net_tools

@@ -22,11 +22,11 @@ class greeting final : public task
 	void go(client &c) override { c.finish(); }
 };
 
-// What is neither of the transport nor of limits: the peer is no server of this version.
-int status_of(const net::call_result &r)
+// Whether the end of a question is neither of the transport nor of limits: no server of this
+// version refuses it, or answers at such length.
+bool is_strange(const net::call_result &r)
 {
-	const bool refused = r.status && r.remote && r.status != -ENOBUFS;
-	return refused || r.status == -EFBIG ? -EPROTO : r.status;
+	return (r.status && r.remote && r.status != -ENOBUFS) || r.status == -EFBIG;
 }
 
 } // namespace
@@ -139,6 +139,9 @@ trouble client::run(task &t)
 		return {};
 	if (const int lost = station_.lost()) // after stop(), which waits for the state event
 		return failure{exit_failure, why_lost(lost, net::format(own_), station_.domain())};
+	if (status_ > 0)
+		return failure{exit_failure,
+			       why_no_server(status_ == older, text_, station_.domain())};
 	if (met_ && status_ == -ECONNREFUSED)
 		status_ = -ECONNRESET; // the server existed before
 	return failure{exit_failure, explain(status_, text_, station_.domain())};
@@ -152,10 +155,12 @@ int client::call(net::rpc::completion done, net::time_point deadline)
 
 int client::told(const net::call_result &r, figures &out)
 {
-	if (const int status = status_of(r))
-		return status;
+	if (is_strange(r))
+		return other;
+	if (r.status)
+		return r.status;
 	if (!figures::get(r.bytes, out) || !out.instance)
-		return -EPROTO;
+		return other;
 	if (!instance_)
 		instance_ = out.instance;
 	return out.instance == instance_ ? 0 : -ECONNRESET;
@@ -219,14 +224,14 @@ void client::quiet()
 void client::knocked()
 {
 	if (!instance_ && ++knocks_ == 2)
-		lose(-EPROTONOSUPPORT);
+		lose(older);
 }
 
-void client::lose(int status)
+void client::lose(int why)
 {
-	if (status == -ECANCELED) // the end of this side
+	if (why == -ECANCELED) // the end of this side
 		return;
-	gone_ = status;
+	gone_ = why;
 	station_.reach(goal_);
 }
 

@@ -89,6 +89,10 @@ public:
 private:
 	enum class phase : std::uint8_t { idle, asked, running, draining, asked_again };
 
+	/// What the peer is, if no server of this version. Positive, and so no status: the
+	/// transport may end an operation with any errno value.
+	enum stranger : int { older = 1, other };
+
 	/// An `echo` beside the tasks, which counts as no step: the waiting thread sends it, beside
 	/// the handlers.
 	class knock final : net::buffer_handler
@@ -114,13 +118,13 @@ private:
 	void drained();
 	void ask();
 	int call(net::rpc::completion, net::time_point deadline);
-	/// What the server told. @return 0 or -errno.
+	/// What the server told. @return 0, -errno, or what it is instead.
 	int told(const net::call_result &, figures &out);
 	void answered(const figures &);
 	void knocked();
 	void quiet();
-	/// The server has gone, or is none. On any thread.
-	void lose(int status);
+	/// The server has gone, or is none: -errno, or what it is. On any thread.
+	void lose(int why);
 
 	station &station_;
 	std::chrono::milliseconds patience_{};
@@ -137,7 +141,7 @@ private:
 	task *task_ = nullptr;
 	phase phase_ = phase::idle;
 	int status_ = 0;
-	std::atomic<int> gone_{0}; ///< of lose()
+	std::atomic<int> gone_{0}; ///< the argument of lose()
 	std::atomic<bool> inquiring_{false};
 	outbox outbox_;
 	knock knock_{*this};

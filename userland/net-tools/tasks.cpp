@@ -211,7 +211,7 @@ void bulk_task::message(client &c, const head &h, std::span<const std::byte> m)
 	if (h.command != command::failed || m.size() != failed_size)
 		return;
 	const auto status = static_cast<std::int64_t>(get64(m.data() + head::size));
-	c.fail(status < 0 && status > -4096 ? static_cast<int>(status) : -EPROTO);
+	c.fail(status < 0 && status > -4096 ? static_cast<int>(status) : -EBADMSG);
 }
 
 void bulk_task::on_buffer(const net::buffer_event &e)
