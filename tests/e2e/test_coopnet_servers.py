@@ -116,6 +116,17 @@ class stranger:
 def test_a_server_of_another_version_is_called_that(way, kind, what):
     address = f"{HOST}.28@tcp:12345:31:0"
     with stranger(kind, way, address):
-        status, out, err = coopnet("ping", "-t", *way, "-s", "8", *SHORT, address)
+        status, out, err = coopnet("ping", "-t", *way, "-s", "8", "--timeout", "12", address)
     assert status == FAILED and out == ""
     assert address in err and what in err and "install the same version" in err
+
+
+@pytest.mark.skipif(not os.access(STRANGER, os.X_OK), reason=f"needs {STRANGER}: build it first")
+@pytest.mark.parametrize("kind", ["astray", "busy"])
+def test_a_server_without_an_answer_is_not_called_older(kind):
+    """One answers messages of another run, the other all messages, and says that it has the call."""
+    address = f"{HOST}.32@tcp:12345:31:0"
+    with stranger(kind, ("ud",), address):
+        status, out, err = coopnet("ping", "-t", "ud", "-s", "8", "--timeout", "6", address)
+    assert status == FAILED and out == ""
+    assert f"{address} does not answer" in err

@@ -91,6 +91,7 @@ trouble client::connect(const net::address &server, std::chrono::milliseconds pa
 	if (const int status = station_.machine().make_endpoint(server, server_))
 		return failure{exit_failure, explain(status, text_, station_.domain())};
 	greeting g;
+	asked_ = net::clock::now();
 	if (trouble t = run(g))
 		return t;
 	takes_ = g.after();
@@ -220,10 +221,14 @@ void client::quiet()
 		inquiring_ = false;
 }
 
-// One answer may have overtaken that of the call.
+// One answer may have overtaken that of the call. And a server of this version answers late if
+// other clients, which do not receive, keep its send buffers for calls: it has them back after
+// `unread`.
 void client::knocked()
 {
-	if (!instance_ && ++knocks_ == 2)
+	const net::clock::duration late =
+		std::min<net::clock::duration>(patience_ / 2, net::rpc_options{}.unread);
+	if (!calls_ && ++knocks_ >= 2 && net::clock::now() - asked_ >= late)
 		lose(older);
 }
 
@@ -304,8 +309,11 @@ void client::on_buffer(const net::buffer_event &e)
 	if (!head::get(m, h)) {
 		if (m.empty() || !rpc_.take(*e.sender, m))
 			step(); // from a stranger, or no message
+		else if (e.sender == server_.get())
+			calls_ = true;
 	} else if (h.command == command::reply && h.number == knock::number) {
-		knocked();
+		if (h.run == run_ && e.sender == server_.get())
+			knocked();
 	} else {
 		step();
 		if (h.run != run_)

@@ -9,7 +9,7 @@
 // While nothing arrives, the waiting thread asks whether the server is still there: a message sent
 // successfully does not prove it, and the call ends when the server does. It sees by the answer
 // whether another server has taken the place of the first. Before the first answer it knocks: who
-// answers messages, but no call, is a server of a version without calls.
+// answers messages for some time, but no call, is a server of a version without calls.
 #pragma once
 
 #include "outbox.hpp"
@@ -133,7 +133,9 @@ private:
 	figures takes_{};
 	bool met_ = false;               ///< connect() has succeeded
 	std::uint64_t instance_ = 0;     ///< the server's, or 0; for handlers
-	unsigned knocks_ = 0;            ///< that were answered; for handlers
+	bool calls_ = false;             ///< it has sent a message of calls; for handlers
+	unsigned knocks_ = 0;            ///< that it answered; for handlers
+	net::time_point asked_{};        ///< when connect() asked
 	std::uint32_t drain_ = 1u << 31; ///< number of the last `echo`; tasks use lower ones
 	net::address own_;
 	const std::uint16_t run_;
