@@ -96,7 +96,7 @@ int run_serve(const serve_request &r)
 			    static_cast<unsigned long long>(c.answered),
 			    static_cast<unsigned long long>(c.bulk_ok),
 			    static_cast<unsigned long long>(c.bulk_failed),
-			    static_cast<unsigned long long>(c.dropped + c.refused),
+			    static_cast<unsigned long long>(c.dropped + c.unsent),
 			    static_cast<unsigned long long>(c.malformed),
 			    static_cast<unsigned long long>(c.calls));
 		return failed;

@@ -156,7 +156,7 @@ server::counters server::count() const
 	counters c = count_;
 	const net::rpc_stats s = rpc_.stats();
 	c.calls = s.served;
-	c.refused = s.refused + s.unsent;
+	c.unsent = s.unsent;
 	return c;
 }
 

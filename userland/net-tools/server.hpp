@@ -24,7 +24,7 @@ public:
 	};
 	struct counters {
 		std::uint64_t messages, answered, bulk_ok, bulk_failed, malformed, dropped;
-		std::uint64_t calls, refused; ///< refused: also those whose answer was not sent
+		std::uint64_t calls, unsent; ///< unsent: answers to calls
 	};
 
 	/// Reaching `end` ends run().
