@@ -2,8 +2,9 @@
 // questions.hpp - what coopnet asks `coopnet serve`, by calls.
 //
 // Calls (coop/net/rpc.hpp) carry everything of the protocol that is not measured. They go through
-// the machines that are measured, so there is one address, one port and one set of rights, and
-// nothing of them is at work between two questions. Arguments and results are little-endian.
+// the machines that are measured, so there is one address, one port and one set of rights. While
+// what is measured arrives, nothing of them is at work, except that the thread of deadlines wakes
+// once, `probe` after the question before. Arguments and results are little-endian.
 #pragma once
 
 #include "coop/net/rpc.hpp"

@@ -102,7 +102,7 @@ void station::stop(bool at_once)
 		machine_.deliver_all();
 		(void)machine_.wait(net::tm_state::stopped, net::clock::now() + 1ms);
 	}
-	// Waits for callbacks. -EBUSY: it has not been started.
+	// Waits for callbacks; a machine that has not been started ends as well.
 	(void)machine_.fini();
 }
 
