@@ -49,7 +49,7 @@
 #include <linux/types.h>
 
 #define COOP_NET_DEVICE   "/dev/coop-net"
-#define COOP_NET_ABI      2
+#define COOP_NET_ABI      3
 #define COOP_NET_PAGE     4096 /* unit of bulk data, as in rpc/fetch */
 #define COOP_NET_RUN      64   /* pages of one fetch, at most; an aligned run */
 #define COOP_NET_TEXT     64   /* bytes of a message that travels within an operation or event */
@@ -147,6 +147,9 @@ enum coop_net_op_flag {
 	COOP_NET_BY_DATA = 4, /* SEND: as COOP_CHAN_BY_DATA */
 	COOP_NET_URGENT = 8,  /* SEND: as COOP_CHAN_URGENT */
 	COOP_NET_RANGES = 16, /* OFFER: for ranges that begin anywhere, without COOP_NET_READER */
+	COOP_NET_HERE = 32,   /* SEND: to this machine itself, `peer` is 0. COOP_NET_RECEIVED and
+			       * COOP_NET_SENT follow at once, and room for both is needed. -ENOBUFS:
+			       * there is no buffer; -EMSGSIZE: the next one is too small */
 };
 
 struct coop_net_op {
@@ -222,7 +225,7 @@ struct coop_net_event {
 	__u16 zero;
 	__s32 status; /* 0 or a negative errno value */
 	__u32 handle;
-	__u32 peer;
+	__u32 peer;   /* RECEIVED: 0 if it is from this machine itself */
 	__u64 cookie; /* of the peer; 0: none */
 	__u64 offset; /* RECEIVED: in the RECV's piece of the buffer */
 	__u64 length;

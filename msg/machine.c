@@ -108,9 +108,25 @@ static void perform(struct coop_machine *m, const struct coop_net_op *op, u64 no
 }
 
 /*
- * Copies the operation that can be taken next. 0: there is none, or no room for its event; -EPROTO:
- * an index is impossible. What ends or changes an operation has no event: it needs no room, because
- * it may be what makes room.
+ * The events of an operation for which there must be room. What ends or changes an operation has
+ * none: it may be what makes room.
+ */
+static s64 events_of(const struct coop_net_op *op)
+{
+	switch (op->code) {
+	case COOP_NET_CANCEL:
+	case COOP_NET_PLACE:
+		return 0;
+	case COOP_NET_SEND:
+		return op->flags & COOP_NET_HERE ? 2 : 1;
+	default:
+		return 1;
+	}
+}
+
+/*
+ * Copies the operation that can be taken next. 0: there is none, or no room for its events;
+ * -EPROTO: an index is impossible.
  */
 static int next_op(struct coop_machine *m, struct coop_net_op *op)
 {
@@ -120,7 +136,7 @@ static int next_op(struct coop_machine *m, struct coop_net_op *op)
 	if (room < 0)
 		return -EPROTO;
 	got = coop_rings_peek(&m->rings, op);
-	if (got > 0 && !room && op->code != COOP_NET_CANCEL && op->code != COOP_NET_PLACE)
+	if (got > 0 && room < events_of(op))
 		return 0;
 	return got;
 }

@@ -231,6 +231,9 @@ void coop_receive_begin(struct coop_machine *m, const struct coop_net_op *op);
 void coop_receive_cancel(struct coop_machine *m, struct coop_task *t, u64 now);
 void coop_receive_datagram(struct coop_machine *m, const struct coop_chan_dgram *d, u64 now);
 void coop_receive_over(struct coop_machine *m, const struct coop_chan_ev *ev);
+/* A message to this machine itself. 0 or -errno, as the event of the SEND 'from' has it. */
+int coop_receive_here(struct coop_machine *m, const struct coop_task *from,
+		      const struct coop_net_op *op);
 
 /* fetch.c */
 void coop_fetch_begin(struct coop_machine *m, const struct coop_net_op *op, u64 now);

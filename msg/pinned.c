@@ -209,6 +209,23 @@ void coop_pinned_write(const struct coop_pinned *p, u64 offset, const void *from
 	copy(p, offset, (void *)from, length, false);
 }
 
+/* In pieces that fit the stack. */
+void coop_pinned_copy(const struct coop_pinned *from, u64 at, const struct coop_pinned *to,
+		      u64 there, size_t length)
+{
+	u8 piece[512];
+
+	while (length) {
+		const size_t n = min(length, sizeof(piece));
+
+		coop_pinned_read(from, at, piece, n);
+		coop_pinned_write(to, there, piece, n);
+		at += n;
+		there += n;
+		length -= n;
+	}
+}
+
 struct page *coop_pinned_page(const struct coop_pinned *p, u64 offset)
 {
 	const struct coop_segment *s = segment_at(p, offset);

@@ -55,6 +55,9 @@ static inline bool coop_pinned_holds(const struct coop_pinned *p, u64 offset, u6
 /* Copy between kernel memory and a range that the buffer holds. */
 void coop_pinned_read(const struct coop_pinned *p, u64 offset, void *to, size_t length);
 void coop_pinned_write(const struct coop_pinned *p, u64 offset, const void *from, size_t length);
+/* Copies between ranges that the two buffers hold; they may overlap. */
+void coop_pinned_copy(const struct coop_pinned *from, u64 at, const struct coop_pinned *to,
+		      u64 there, size_t length);
 /* The page that is exactly these PAGE_SIZE bytes of the buffer, or NULL. */
 struct page *coop_pinned_page(const struct coop_pinned *p, u64 offset);
 

@@ -10,6 +10,9 @@
  * A message is refused, so that its sender tries again, if there is no buffer, if
  * the ring has no room for the event, or if its sender is not admitted.
  *
+ * A message of the machine to itself takes its place among the others, and is there
+ * at once: what has arrived in part stays where it is.
+ *
  * Whether it is admitted is for the process to say, and a busy one says it late. A
  * message fails after a number of refusals, so few come before the process knows and
  * has had time to admit the peer. What arrives besides counts as lost: its sender
@@ -118,6 +121,18 @@ static int find_room(struct coop_machine *m, u32 length, struct coop_task **out)
 	}
 }
 
+/* Gives the next bytes of the buffer to a message. */
+static u64 occupy(struct coop_task *t, u32 length)
+{
+	const u64 at = t->u.recv.filled;
+
+	t->u.recv.filled += length;
+	t->u.recv.places--;
+	if (!has_room(t))
+		shut(t);
+	return at;
+}
+
 static u32 land(struct coop_machine *m, struct coop_task *t, u32 length)
 {
 	const u32 index = m->free_arrival;
@@ -129,12 +144,8 @@ static u32 land(struct coop_machine *m, struct coop_task *t, u32 length)
 	if (!t)
 		return index;
 	a->task = coop_task_handle(m, t);
-	a->offset = t->u.recv.filled;
-	t->u.recv.filled += length;
+	a->offset = occupy(t, length);
 	t->u.recv.landings++;
-	t->u.recv.places--;
-	if (!has_room(t))
-		shut(t);
 	return index;
 }
 
@@ -275,4 +286,29 @@ void coop_receive_over(struct coop_machine *m, const struct coop_chan_ev *ev)
 	if (ev->kind == COOP_CHAN_EV_DELIVERED)
 		t->u.recv.messages++;
 	conclude(m, t);
+}
+
+int coop_receive_here(struct coop_machine *m, const struct coop_task *from,
+		      const struct coop_net_op *op)
+{
+	struct coop_net_event ev = {.code = COOP_NET_RECEIVED, .tag = op->u.send.tag};
+	const u32 length = (u32)op->length;
+	struct coop_task *t;
+	const int refusal = find_room(m, length, &t);
+
+	if (refusal)
+		return refusal == COOP_CHAN_TOO_LONG ? -EMSGSIZE : -ENOBUFS;
+	ev.handle = coop_task_handle(m, t);
+	ev.offset = occupy(t, length);
+	ev.length = length;
+	if (from->u.send.text_only)
+		coop_pinned_write(t->buffer, t->offset + ev.offset, from->u.send.text, length);
+	else if (length)
+		coop_pinned_copy(from->buffer, from->offset, t->buffer, t->offset + ev.offset,
+				 length);
+	t->u.recv.messages++;
+	coop_rings_reserve(&m->rings);
+	coop_event(m, &ev);
+	conclude(m, t);
+	return 0;
 }

@@ -13,9 +13,12 @@
 static int prepare(struct coop_machine *m, struct coop_task *t, const struct coop_net_op *op,
 		   struct coop_chan_msg *msg)
 {
-	const u8 known = COOP_NET_IN_TEXT | COOP_NET_PROBE | COOP_NET_BY_DATA | COOP_NET_URGENT;
+	const u8 known = COOP_NET_IN_TEXT | COOP_NET_PROBE | COOP_NET_BY_DATA | COOP_NET_URGENT |
+			 COOP_NET_HERE;
 
 	if (op->flags & ~known || op->zero)
+		return -EINVAL;
+	if (op->flags & COOP_NET_HERE && (op->flags & COOP_NET_PROBE || op->peer))
 		return -EINVAL;
 	if (op->length > m->max_message)
 		return -EMSGSIZE;
@@ -52,6 +55,12 @@ void coop_send_begin(struct coop_machine *m, const struct coop_net_op *op, u64 n
 	if (!t)
 		return;
 	err = prepare(m, t, op, &msg);
+	if (!err && op->flags & COOP_NET_HERE) {
+		err = coop_receive_here(m, t, op);
+		ev.length = err ? 0 : op->length;
+		coop_task_over(m, t, &ev, COOP_NET_SENT, err);
+		return;
+	}
 	if (!err)
 		err = coop_chan_send(m->chan, &msg, now, &t->u.send.id);
 	if (err)

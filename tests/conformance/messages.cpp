@@ -2,6 +2,7 @@
 // messages.cpp - messages arrive as they were sent, at the right place.
 //
 // Conformance tests msg_*.
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -331,6 +332,85 @@ TEST_P(messages, msg_self)
 		EXPECT_EQ(in.copy(0, n), patterned(9, n));
 		EXPECT_EQ(a.record.of(*in.buffer)[0].sender, me);
 	}
+}
+
+// A message to oneself leaves a peer's message alone that has arrived in part.
+TEST_P(messages, msg_self_beside_another)
+{
+	node &a = w.up(), &b = w.up();
+	const std::size_t most = w.home().limits().max_message;
+	piece &in = w.memory(most + 64), &out = w.memory(most), &own = w.memory(64);
+	out.fill(1);
+	own.fill(2);
+	ASSERT_NE(pattern(1, 0), std::byte{0});
+	const endpoint_ptr there = a.to(b), me = b.to(b);
+	for (unsigned round = 1; round <= 3; round++) {
+		b.record.clear();
+		in.memory[0][0] = std::byte{0};
+		ASSERT_EQ(b.receive(in, 64, 2), 0);
+		ASSERT_EQ(a.send(out, most, there), 0);
+		ASSERT_TRUE(w.until([&] {
+			return b.record.count() != 0 ||
+			       std::atomic_ref(in.memory[0][0]).load() != std::byte{0};
+		}));
+		ASSERT_EQ(b.send(own, 64, me), 0);
+		ASSERT_TRUE(w.ended(a, out, round));
+		EXPECT_EQ(a.record.of(*out.buffer)[round - 1].status, 0);
+		ASSERT_TRUE(w.ended(b, own));
+		EXPECT_EQ(b.record.of(*own.buffer)[0].status, 0);
+		ASSERT_TRUE(w.ended(b, in));
+		const auto got = b.record.messages();
+		ASSERT_EQ(got.size(), 2u);
+		for (const happened &h : got) {
+			EXPECT_EQ(h.status, 0);
+			EXPECT_EQ(h.sender, h.length == most ? b.to(a) : me);
+			EXPECT_EQ(in.copy(h.offset, h.length),
+				  patterned(h.length == most ? 1 : 2, h.length));
+		}
+	}
+}
+
+// Messages to oneself count as others do when the next one is too long for what is left.
+TEST_P(messages, msg_self_then_longer)
+{
+	node &a = w.up(), &b = w.up();
+	piece &first = w.memory(100), &second = w.memory(100), &out = w.memory(80),
+	      &own = w.memory(50);
+	ASSERT_EQ(b.receive(first, 10, 5), 0);
+	ASSERT_EQ(b.receive(second, 10, 5), 0);
+	ASSERT_EQ(b.send(own, 50, b.to(b)), 0);
+	ASSERT_TRUE(w.ended(b, own));
+	EXPECT_EQ(b.record.of(*own.buffer)[0].status, 0);
+	ASSERT_EQ(a.send(out, 80, a.to(b)), 0);
+	ASSERT_TRUE(w.ended(a, out));
+	EXPECT_EQ(a.record.of(*out.buffer)[0].status, 0);
+	ASSERT_TRUE(w.until([&] { return b.record.messages().size() == 2; }));
+}
+
+// They arrive in the order in which they were sent, however late there are buffers for them.
+TEST_P(messages, msg_self_in_order)
+{
+	node &a = w.up();
+	const endpoint_ptr me = a.to(a);
+	constexpr unsigned n = 40;
+	piece &early = w.memory(10), &late = w.memory(n * n);
+	ASSERT_EQ(a.receive(early, 1, 4), 0);
+	std::vector<piece *> out;
+	for (unsigned i = 1; i <= n; i++) {
+		out.push_back(&w.memory(i));
+		ASSERT_EQ(a.send(*out.back(), i, me), 0);
+		if (i == n / 2) {
+			ASSERT_EQ(a.receive(late, 1, n), 0);
+		}
+	}
+	for (piece *p : out) {
+		ASSERT_TRUE(w.ended(a, *p));
+		EXPECT_EQ(a.record.of(*p->buffer)[0].status, 0);
+	}
+	ASSERT_TRUE(w.until([&] { return a.record.messages().size() == n; }));
+	const auto got = a.record.messages();
+	for (unsigned i = 0; i < n; i++)
+		EXPECT_EQ(got[i].length, i + 1);
 }
 
 } // namespace conformance

@@ -8,7 +8,7 @@
 #: memory 1536
 #: deadline 2400
 #: short text messages bulk states operations fork fuzz
-#: long ranges bounds revoked
+#: long here ranges bounds revoked
 #: long refused_bulk setup buffers memlock charged strangers late_admission indices nothing_lost overtaken waits polls awake close exec killed nobody removal
 #: long unload fuzz_long
 
@@ -56,6 +56,7 @@ after_failure()
 
 test_text() { area text; }
 test_messages() { area messages; }
+test_here() { area here; }
 test_bulk() { area bulk; }
 test_refused_bulk() { area refused_bulk; }
 test_ranges() { area ranges; }

@@ -174,6 +174,112 @@ void messages_area(void)
 	carriage_close(&c);
 }
 
+/* ---- messages of a machine to itself ---- */
+
+static uint32_t send_here(struct machine *m, const struct memory *b, size_t at, size_t n)
+{
+	struct coop_net_op *op = op_next(m);
+
+	op->code = COOP_NET_SEND;
+	op->flags = COOP_NET_HERE;
+	op->buffer = b->buffer;
+	op->offset = at;
+	op->length = n;
+	op->u.send.tag = MESSAGE | m->self;
+	return post(m);
+}
+
+/* One of n bytes, which comes at this offset of the receive `in`, whose piece begins at `to`. */
+static bool here_at(struct carriage *c, uint32_t in, size_t to, size_t n, uint64_t offset)
+{
+	const uint32_t out = send_here(&c->p.b, &c->to, 9000, n);
+	struct coop_net_event ev;
+	const bool good = CHECK(!await(&c->p.b, COOP_NET_RECEIVED, in, &ev)) &&
+			  CHECK(ev.length == n) && CHECK(ev.offset == offset) &&
+			  CHECK(!ev.peer && !ev.cookie) &&
+			  CHECK(ev.tag == (MESSAGE | c->p.b.self)) &&
+			  CHECK(!await(&c->p.b, COOP_NET_SENT, out, &ev)) &&
+			  CHECK(ev.flags & COOP_NET_FINAL) && CHECK(ev.length == n);
+
+	copy_wanted(&c->to, 9000, &c->to, to + offset, n);
+	return good && all_right(c);
+}
+
+/* The first receive is left for the second as by the messages of a peer. */
+static bool here_and_a_peer(struct carriage *c)
+{
+	const uint32_t first = receive(&c->p.b, &c->to, 5, 1000, 100, 9);
+	const uint32_t second = receive(&c->p.b, &c->to, 2000, 900, 100, 9);
+	struct coop_net_event ev;
+	uint32_t out;
+
+	if (!here_at(c, first, 5, 600, 0) || !here_at(c, first, 5, 0, 600) ||
+	    !here_at(c, first, 5, 64, 600))
+		return false;
+	out = send_bytes(&c->p.a, c->p.at_a, &c->from, 0, 700);
+	if (!received(c, second, 700, &ev) || !CHECK(!await(&c->p.a, COOP_NET_SENT, out, NULL)) ||
+	    !CHECK(!await(&c->p.b, COOP_NET_RECV_OVER, first, &ev)) || !CHECK(ev.length == 664))
+		return false;
+	copy_wanted(&c->from, 0, &c->to, 2000, 700);
+	if (!here_at(c, second, 2000, 150, 700)) /* 50 are left */
+		return false;
+	CHECK(!await(&c->p.b, COOP_NET_RECV_OVER, second, &ev) && ev.length == 850);
+	out = send_here(&c->p.b, &c->to, 0, 10);
+	CHECK(await(&c->p.b, COOP_NET_SENT, out, NULL) == -ENOBUFS);
+	receive(&c->p.b, &c->to, 0, 9, 1, 1);
+	out = send_here(&c->p.b, &c->to, 0, 10);
+	return CHECK(await(&c->p.b, COOP_NET_SENT, out, NULL) == -EMSGSIZE) && all_right(c);
+}
+
+/* Both events of each have room, or it waits. */
+static bool here_while_full(struct machine *m)
+{
+	enum { COUNT = 300 };
+	struct memory b = {0};
+	unsigned int arrived = 0, sent = 0;
+	struct coop_net_event ev;
+
+	if (!CHECK(memory_make(&b, PARTS, 2 * COUNT, 33)) || !memory_add(m, &b))
+		return false;
+	receive(m, &b, COUNT, COUNT, 1, COUNT);
+	for (unsigned int i = 0; i < COUNT; i++)
+		send_here(m, &b, i, 1);
+	enter(m, 0, 0);
+	while (sent < COUNT && event_wait(m, ANY, ANY, &ev, 10000 * patience)) {
+		if (ev.code == COOP_NET_RECEIVED) {
+			CHECK(arrived == sent && ev.offset == arrived);
+			copy_wanted(&b, arrived++, &b, COUNT + ev.offset, 1);
+		} else if (ev.code == COOP_NET_SENT) {
+			CHECK(!ev.status);
+			sent++;
+		}
+	}
+	CHECK(arrived == COUNT && sent == COUNT && memory_right(&b));
+	memory_free(&b);
+	return true;
+}
+
+void here_area(void)
+{
+	struct coop_net_setup setup = setup_for(device[0]);
+	struct machine m;
+	struct carriage c;
+
+	for (enum layout to = ALIGNED; to < LAYOUTS; to++) {
+		bool good = carriage_open(&c, ODD, to, 30000);
+
+		good = good && here_and_a_peer(&c) && pair_works(&c.p);
+		carriage_close(&c);
+		if (!good)
+			return;
+	}
+	setup.ops = 1024;
+	setup.events = 64;
+	if (CHECK(machine_setup(&m, &setup)) && CHECK(machine_map(&m)))
+		here_while_full(&m);
+	machine_close(&m);
+}
+
 /* ---- bulk ---- */
 
 #define TOKEN 0x1234500000000077ull

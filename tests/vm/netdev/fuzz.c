@@ -75,7 +75,7 @@ static void any_operation(struct hostile *h, uint64_t *r, struct coop_net_op *op
 {
 	struct coop_net_op o = {
 		.code = (uint8_t)(1 + pick(r, 6)),
-		.flags = (uint8_t)(1u << pick(r, 5)),
+		.flags = (uint8_t)(1u << pick(r, 6)),
 		.handle = h->gentle || pick(r, 50)
 				  ? (h->m.handle = (h->m.handle + 1) % h->m.setup.handles)
 				  : (uint32_t)any_number(r),
@@ -92,6 +92,11 @@ static void any_operation(struct hostile *h, uint64_t *r, struct coop_net_op *op
 		o.u.send.tag = (pick(r, 2) ? TEXT : MESSAGE) | h->m.self;
 		if (o.flags & COOP_NET_IN_TEXT)
 			o.length = pick(r, 66);
+		if (o.flags & COOP_NET_HERE && pick(r, 8)) {
+			o.peer = 0;
+			o.flags |= pick(r, 2) ? COOP_NET_IN_TEXT : 0;
+			o.length = pick(r, 2) ? pick(r, 66) : any_number(r);
+		}
 		break;
 	case COOP_NET_RECV:
 		o.u.recv.min_size = any_number(r);

@@ -31,6 +31,7 @@ static const struct {
 } areas[] = {
 	{"text", text_area},
 	{"messages", messages_area},
+	{"here", here_area},
 	{"bulk", bulk_area},
 	{"refused_bulk", refused_bulk_area},
 	{"ranges", ranges_area},

@@ -198,7 +198,7 @@ void all_calls_fail(int fd, int error);
 int after_exec(int fd, bool inherited);
 
 typedef void area_fn(void);
-area_fn text_area, messages_area, bulk_area, refused_bulk_area;
+area_fn text_area, messages_area, here_area, bulk_area, refused_bulk_area;
 area_fn ranges_area, bounds_area, revoked_area;
 area_fn states_area, setup_area, buffers_area, memlock_area, quota_area, peers_area, strangers_area,
 	late_admission_area, operations_area;

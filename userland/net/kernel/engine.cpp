@@ -60,6 +60,22 @@ coop_net_op offer_op(const ud::op &o, std::uint32_t handle, std::uint32_t buffer
 	return op;
 }
 
+namespace
+{
+
+// Short messages travel in the operation itself.
+void name_bytes(coop_net_op &op, const ud::op &o)
+{
+	if (op.length <= COOP_NET_TEXT) {
+		op.flags |= COOP_NET_IN_TEXT;
+		spi::gather(o.memory, 0, op.u.send.text, op.length);
+	} else {
+		op.buffer = o.memory.key(0);
+	}
+}
+
+} // namespace
+
 engine::engine(const options &o, device &d, handles &h) :
 	device_(d),
 	handles_(h),
@@ -139,11 +155,8 @@ int engine::send(const coop_chan_msg &m, std::uint64_t, std::uint32_t &id)
 	if (!probe && m.tag >> 56 == COOP_NET_KIND_TEXT) {
 		op.flags |= COOP_NET_IN_TEXT;
 		std::memcpy(op.u.send.text, texts_[index].data(), COOP_NET_TEXT);
-	} else if (!probe && m.length <= COOP_NET_TEXT) {
-		op.flags |= COOP_NET_IN_TEXT;
-		spi::gather((*operations_)[index].memory, 0, op.u.send.text, m.length);
 	} else if (!probe) {
-		op.buffer = (*operations_)[index].memory.key(0);
+		name_bytes(op, (*operations_)[index]);
 	}
 	device_.push(op);
 	id = handles_.id(h);
@@ -161,9 +174,22 @@ std::uint32_t engine::unit() const
 	return (device_.setup().data_mtu & ~7u) - COOP_CHAN_HEADER_MOST;
 }
 
-int engine::deliver_here(const ud::op &o)
+// The module has the buffers, and may be about to fill them.
+int engine::deliver_here(std::uint32_t index, ud::op &o)
 {
-	return receives_->deliver(o);
+	const std::uint32_t h = handles_.take(handles::use::send, index);
+	if (h == handles::none)
+		return -ENOBUFS;
+	coop_net_op op{};
+	op.code = COOP_NET_SEND;
+	op.flags = COOP_NET_HERE;
+	op.handle = h;
+	op.length = o.length;
+	op.u.send.tag = ud::make_tag(ud::tag_kind::message, peers_->own());
+	name_bytes(op, o);
+	device_.push(op);
+	o.id = handles_.id(h);
+	return -EINPROGRESS;
 }
 
 // ---- bulk, the receiving side ----------------------------------------------------

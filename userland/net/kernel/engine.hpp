@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "device.hpp"
-#include "receives.hpp"
+#include "handles.hpp"
 #include "userland/net/ud/bulk.hpp"
 #include "userland/net/ud/fetch_engine.hpp"
 #include "userland/net/ud/message_engine.hpp"
@@ -34,11 +34,10 @@ class engine final : public ud::message_engine, public ud::fetch_engine, public 
 public:
 	engine(const options &, device &, handles &);
 	/// Before any other call.
-	void serve(ud::operations &o, const ud::peers &p, receives &r)
+	void serve(ud::operations &o, const ud::peers &p)
 	{
 		operations_ = &o;
 		peers_ = &p;
-		receives_ = &r;
 	}
 
 	// Messages.
@@ -57,7 +56,7 @@ public:
 	void cancel(std::uint32_t id, std::uint64_t now) override;
 	std::uint32_t unit() const override;
 	std::byte *text(std::uint32_t index) override { return texts_[index].data(); }
-	int deliver_here(const ud::op &) override;
+	int deliver_here(std::uint32_t index, ud::op &) override;
 
 	// Bulk, the receiving side.
 	std::uint32_t max_pages() const override { return fetch_pages_; }
@@ -87,7 +86,6 @@ private:
 	handles &handles_;
 	ud::operations *operations_ = nullptr;
 	const ud::peers *peers_ = nullptr;
-	receives *receives_ = nullptr;
 	const std::uint32_t fetch_pages_;
 	std::vector<std::array<std::byte, ud::bulk_message::bytes>> texts_; // by operation
 	std::vector<request> requests_;                                     // by number

@@ -118,7 +118,7 @@ void machine::make_parts(ud::identity own)
 		at.push_back(&r->resolver());
 	memory_.emplace(buffers_, *device_);
 	handles_.emplace(sizes_of(options_).handles);
-	receives_.emplace(*handles_, *device_, sink_);
+	receives_.emplace(*handles_, *device_, own_address_, sink_);
 	engine_.emplace(options_, *device_, *handles_);
 	operations_.emplace(options_, *memory_, sink_);
 	peers_.emplace(options_, own, own_address_, *engine_, *resolver_, sink_);
@@ -136,7 +136,7 @@ void machine::make_parts(ud::identity own)
 		offers = &offers_.emplace(*engine_, std::move(others), *operations_);
 	bulk_.emplace(options_, *operations_, *peers_, *outbox_, *reader_, *engine_, offers,
 		      rails_.empty() ? nullptr : &*peer_rails_, sink_);
-	engine_->serve(*operations_, *peers_, *receives_);
+	engine_->serve(*operations_, *peers_);
 }
 
 void machine::watch(int fd)
@@ -362,7 +362,7 @@ void machine::dispatch_of_handle(const coop_net_event &ev, std::uint64_t now)
 	case handles::use::receive:
 		if (ev.code == COOP_NET_RECEIVED) {
 			linger_.heard(now);
-			receives_->received(ev, sender(ev));
+			receives_->received(ev, ev.peer ? sender(ev) : spi::no_peer);
 		} else {
 			receives_->over(ev);
 		}
@@ -516,8 +516,8 @@ void machine::drain_receives(std::uint64_t now)
 {
 	if (!receives_->has_home())
 		return;
+	receives_->give();
 	outbox_->loop(now);
-	receives_->give_back();
 }
 
 bool machine::drain_bulk(std::uint64_t now)

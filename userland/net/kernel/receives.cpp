@@ -8,7 +8,13 @@
 namespace coop::net::kernel
 {
 
-receives::receives(handles &h, rings &r, spi::sink &s) : handles_(h), rings_(r), sink_(s) {}
+receives::receives(handles &h, rings &r, const address &own, spi::sink &s) :
+	handles_(h),
+	rings_(r),
+	own_(own),
+	sink_(s)
+{
+}
 
 int receives::add(spi::token t, const spi::transfer &x, std::uint32_t buffer)
 {
@@ -25,7 +31,6 @@ int receives::add(spi::token t, const spi::transfer &x, std::uint32_t buffer)
 	return 0;
 }
 
-// To the module.
 void receives::give(receive &r)
 {
 	const std::uint32_t h = handles_.take(handles::use::receive, 0);
@@ -35,41 +40,33 @@ void receives::give(receive &r)
 		by_handle_.resize(h + 1);
 	by_handle_[h] = by_token_[r.token];
 	r.handle = h;
-	r.base = r.filled;
-	r.at = where::module;
+	r.home = false;
 	home_--;
 	coop_net_op op{};
 	op.code = COOP_NET_RECV;
 	op.handle = h;
 	op.buffer = r.buffer;
-	op.offset = r.base;
-	op.length = r.size - r.base;
+	op.length = r.size;
 	op.u.recv.min_size = r.min_size;
 	op.u.recv.max_messages = r.left;
 	rings_.push(op);
 }
 
-void receives::give_back()
+void receives::give()
 {
 	// A new one is at the end.
 	for (auto r = all_.rbegin(); home_ != 0 && r != all_.rend(); ++r)
-		if (r->at == where::home)
+		if (r->home)
 			give(*r);
-}
-
-void receives::remove(place p)
-{
-	if (p->at == where::home)
-		home_--;
-	by_token_.erase(p->token);
-	all_.erase(p);
 }
 
 void receives::finish(place p, int status)
 {
 	const spi::token t = p->token;
 	const bool closed = p->closed;
-	remove(p);
+	home_ -= p->home;
+	by_token_.erase(t);
+	all_.erase(p);
 	if (!closed)
 		sink_.completed(t, status, 0);
 }
@@ -80,31 +77,29 @@ bool receives::cancel(spi::token t)
 	if (it == by_token_.end())
 		return false;
 	receive &r = *it->second;
-	r.cancelled = true;
-	if (r.at == where::home)
+	if (r.home)
 		finish(it->second, -ECANCELED);
-	else if (r.at == where::module)
-		take_home(r);
+	else if (!std::exchange(r.cancelled, true))
+		rings_.cancel(r.handle); // over() follows
 	return true;
-}
-
-// Asks for it; over() follows.
-void receives::take_home(receive &r)
-{
-	r.at = where::coming;
-	rings_.cancel(r.handle);
 }
 
 void receives::report(receive &r, const message &m)
 {
-	if (m.from != spi::no_peer) // else no number was left for its sender
-		r.closed |= !sink_.received_in(r.token, m.offset, m.length, m.from);
+	if (!r.closed && m.from != spi::no_peer) // else no number was left for its sender
+		r.closed = !sink_.received_in(r.token, m.offset, m.length, m.from);
+	if (m.own && --unreported_ == 0)
+		sink_.release(m.from);
 }
 
 void receives::received(const coop_net_event &ev, spi::peer_number from)
 {
 	receive &r = *by_handle_[ev.handle];
-	const message m{r.base + ev.offset, ev.length, from};
+	message m{ev.offset, ev.length, from, ev.peer == 0};
+	if (m.own) {
+		m.from = sink_.peer(own_);
+		unreported_++;
+	}
 	r.filled = std::max(r.filled, m.offset + m.length);
 	r.left -= r.left != 0;
 	// The core believes that messages come in order.
@@ -127,44 +122,13 @@ void receives::over(const coop_net_event &ev)
 	std::sort(r.late.begin(), r.late.end(),
 		  [](const message &a, const message &b) { return a.offset < b.offset; });
 	for (const message &m : std::exchange(r.late, {}))
-		if (!r.closed)
-			report(r, m);
-	const bool asked_for = r.at == where::coming;
-	r.at = where::home;
-	home_++;
+		report(r, m);
 	if (r.closed)
 		finish(p, 0);
 	else if (r.cancelled)
 		finish(p, -ECANCELED);
-	else if (!asked_for || full(r))
+	else
 		finish(p, ev.code == COOP_NET_RECV_OVER ? ev.status : 0);
-}
-
-int receives::deliver(const ud::op &o)
-{
-	while (!all_.empty()) {
-		const place p = all_.begin();
-		receive &r = *p;
-		if (r.at == where::module)
-			take_home(r);
-		if (r.at == where::coming)
-			return -ENOBUFS;
-		if (o.length > r.size - r.filled) {
-			if (r.filled == 0)
-				return -EMSGSIZE;
-			finish(p, 0);
-			continue;
-		}
-		const message m{r.filled, o.length, o.peer};
-		spi::copy(r.memory, m.offset, o.memory, 0, o.length);
-		r.filled += o.length;
-		r.left--;
-		report(r, m);
-		if (r.closed || full(r))
-			finish(p, 0);
-		return 0;
-	}
-	return -ENOBUFS;
 }
 
 } // namespace coop::net::kernel

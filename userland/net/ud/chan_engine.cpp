@@ -102,7 +102,7 @@ std::uint32_t chan_engine::sessions() const
 	return s.peers;
 }
 
-int chan_engine::deliver_here(const op &o)
+int chan_engine::deliver_here(std::uint32_t, op &o)
 {
 	spi::landing l;
 	const int err = sink_.place(o.length, l);

@@ -48,7 +48,7 @@ public:
 	}
 	std::uint32_t unit() const override { return coop_chan_unit(engine_); }
 	std::byte *text(std::uint32_t index) override;
-	int deliver_here(const op &) override;
+	int deliver_here(std::uint32_t index, op &) override;
 
 private:
 	spi::sink &sink_;

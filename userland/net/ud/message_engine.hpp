@@ -38,8 +38,10 @@ public:
 	/// Where the bulk message of this operation is written, and stays until it is sent.
 	virtual std::byte *text(std::uint32_t index) = 0;
 
-	/// Passes a message to this machine itself on. @return as spi::sink::place().
-	virtual int deliver_here(const op &) = 0;
+	/// Passes a message to this machine itself on: that of the operation with this index, `o`.
+	/// @return as spi::sink::place(); -EINPROGRESS: a COOP_CHAN_EV_SENT tells it later, with
+	/// this index as its cookie and the `id` that the operation gets here.
+	virtual int deliver_here(std::uint32_t index, op &o) = 0;
 
 protected:
 	~message_engine() = default;

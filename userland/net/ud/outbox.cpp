@@ -12,13 +12,12 @@ outbox::outbox(operations &o, peers &p, message_engine &c) : operations_(o), pee
 void outbox::submit(std::uint32_t index, std::uint64_t now)
 {
 	op &o = operations_[index];
-	if (!peers_[o.peer].self) {
-		go(index, now);
-	} else if (!deliver(index)) {
-		o.state = op_state::loop;
-		o.since = now;
-		loop_.push_back(index);
-	}
+	if (!peers_[o.peer].self)
+		return go(index, now);
+	o.state = op_state::loop;
+	o.since = now;
+	loop_.push_back(index);
+	loop(now);
 }
 
 void outbox::go(std::uint32_t index, std::uint64_t now)
@@ -91,7 +90,9 @@ void outbox::over(std::uint32_t index, int err)
 void outbox::sent(const coop_chan_ev &ev, std::uint64_t now)
 {
 	const auto index = static_cast<std::uint32_t>(ev.cookie);
-	if (index < operations_.size() && operations_[index].id == ev.id) {
+	if (index < operations_.size() && operations_[index].id == ev.id && index == here_) {
+		delivered(ev.err, now);
+	} else if (index < operations_.size() && operations_[index].id == ev.id) {
 		const op &o = operations_[index];
 		peers_.ended(o.peer);
 		int err = ev.err;
@@ -155,30 +156,51 @@ bool outbox::cancel(std::uint32_t index, std::uint64_t now)
 
 // ---- to this machine itself ------------------------------------------------------
 
-// False: there is no buffer yet.
-bool outbox::deliver(std::uint32_t index)
-{
-	const op &o = operations_[index];
-	const int err = chan_.deliver_here(o);
-	if (err == -ENOBUFS)
-		return false;
-	operations_.finish(index, err, err ? 0 : o.length);
-	return true;
-}
-
+// One at a time, so that they stay in order.
 void outbox::loop(std::uint64_t now)
 {
-	while (!loop_.empty()) {
+	again_ = true;
+	while (!loop_.empty() && here_ == none) {
 		const std::uint32_t index = loop_.front();
-		if (operations_[index].state == op_state::gone) {
+		op &o = operations_[index];
+		if (o.state == op_state::gone) {
+			loop_.pop_front();
 			operations_.release(index);
-		} else if (!deliver(index)) {
-			if (now < deadline())
-				return;
-			operations_.finish(index, -ENOBUFS, 0);
+			continue;
 		}
-		loop_.pop_front();
+		again_ = false;
+		const int err = chan_.deliver_here(index, o);
+		if (err == -EINPROGRESS) {
+			o.state = op_state::sent;
+			here_ = index;
+		} else if (err == -ENOBUFS && now < o.since + loop_patience_us) {
+			return;
+		} else {
+			end_loop(err);
+		}
 	}
+}
+
+// The first one is over.
+void outbox::end_loop(int err)
+{
+	const std::uint32_t index = loop_.front();
+	loop_.pop_front();
+	operations_.finish(index, err, err ? 0 : operations_[index].length);
+}
+
+// What the engine says later about the first one.
+void outbox::delivered(int err, std::uint64_t now)
+{
+	op &o = operations_[std::exchange(here_, none)];
+	o.state = op_state::loop;
+	if (err == -ENOBUFS && o.cancelled)
+		end_loop(-ECANCELED);
+	else if (err != -ENOBUFS || now >= o.since + loop_patience_us)
+		end_loop(err);
+	else if (!again_)
+		return; // until there is a buffer
+	loop(now);
 }
 
 } // namespace coop::net::ud

@@ -57,7 +57,9 @@ public:
 	void loop(std::uint64_t now);
 	std::uint64_t deadline() const
 	{
-		return loop_.empty() ? ~0ull : operations_[loop_.front()].since + loop_patience_us;
+		return loop_.empty() || here_ != none
+			       ? ~0ull
+			       : operations_[loop_.front()].since + loop_patience_us;
 	}
 
 private:
@@ -74,7 +76,8 @@ private:
 	void leave(std::uint32_t index);
 	void send(std::uint32_t index, std::uint64_t now);
 	void over(std::uint32_t index, int err);
-	bool deliver(std::uint32_t index);
+	void end_loop(int err);
+	void delivered(int err, std::uint64_t now);
 
 	operations &operations_;
 	peers &peers_;
@@ -82,6 +85,8 @@ private:
 	std::vector<queue> waiting_; // for an address, by peer number
 	lanes<std::deque<std::uint32_t>> line_;
 	std::deque<std::uint32_t> loop_;
+	std::uint32_t here_ = none; // the first of loop_, if the engine has it
+	bool again_ = false;        // loop() was called meanwhile
 	std::deque<report> reports_;
 };
 

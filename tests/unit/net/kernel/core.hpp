@@ -25,6 +25,7 @@ public:
 	std::map<spi::token, slot> open;
 	std::vector<std::string> heard;
 	std::map<spi::token, int> ended;
+	bool held = false;
 
 	bool received_in(spi::token t, std::size_t offset, std::size_t length,
 			 spi::peer_number) override
@@ -60,8 +61,12 @@ public:
 		return 0;
 	}
 	void given_up(spi::token) override {}
-	spi::peer_number peer(const address &) override { return spi::no_peer; }
-	void release(spi::peer_number) override {}
+	spi::peer_number peer(const address &) override
+	{
+		held = true;
+		return 9;
+	}
+	void release(spi::peer_number) override { held = false; }
 	time_point now() override { return {}; }
 	bool polled() const override { return false; }
 };

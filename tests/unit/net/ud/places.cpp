@@ -49,7 +49,7 @@ public:
 	void cancel(std::uint32_t, std::uint64_t) override {}
 	std::uint32_t unit() const override { return 0; }
 	std::byte *text(std::uint32_t) override { return nullptr; }
-	int deliver_here(const op &) override { return -ENOSYS; }
+	int deliver_here(std::uint32_t, op &) override { return -ENOSYS; }
 
 	coop_chan_peer_addr where{};
 	unsigned closed = 0;
