@@ -14,8 +14,10 @@
  * process are impossible.
  *
  * An operation that cannot be done ends with its event: -EINVAL, -ENOENT (no such buffer or peer),
- * -EFAULT (outside of the buffer), -EMSGSIZE, -EEXIST (an offer with this token and key). What no
- * event can tell fails the machine: an unknown code, a handle that is in use or that there is not.
+ * -EFAULT (outside of the buffer), -EMSGSIZE, -EEXIST (an offer with this token and key). To a
+ * FETCH -ENOENT also says that the peer has no such offer, and -EHOSTUNREACH that there is no such
+ * peer. What no event can tell fails the machine: an unknown code, a handle that is in use or that
+ * there is not.
  *
  * An operation has a handle, a number below coop_net_setup.handles that the process chooses; it is
  * in use until the process has taken the event with COOP_NET_FINAL. Room for that event is

@@ -159,6 +159,8 @@ void coop_fetch_begin(struct coop_machine *m, const struct coop_net_op *op, u64 
 		err = find_pages(r, t->buffer);
 	if (!err)
 		err = coop_lines_fetch(m->node, &r->f, now);
+	if (err == -ENOENT)
+		err = -EHOSTUNREACH; /* nobody was asked */
 	if (err)
 		goto over;
 	t->u.reading = r;

@@ -11,7 +11,7 @@
 #: deadline 3600
 #: short ud_between_devices kernel_asks_ud
 #: long fabric_between_devices ud_bulk ud_asks_kernel kernel_machines kernel_buffers kernel_messages kernel_bulk kernel_faults
-#: long ud_rails ud_rail_lost kernel_rails kernel_rail_lost kernel_rails_bulk kernel_priority kernel_reusable kernel_stopped ud_reusable every_group kernel_bad_wire
+#: long kernel_port_moves ud_rails ud_rail_lost kernel_rails kernel_rail_lost kernel_rails_bulk kernel_priority kernel_reusable kernel_stopped ud_reusable every_group kernel_bad_wire
 
 setup()
 {
@@ -110,6 +110,7 @@ after_failure()
 		rm -f "/tmp/$_j.job"
 	done
 	good_wire
+	! ip addr show dev va | grep -q 10.77.0.7 || move_port va 10.77.0.7 10.77.0.1
 	[ -e /sys/class/infiniband/rxe0 ] || rxe rxe0 va
 	[ -e /sys/class/infiniband/rxe1 ] || rxe rxe1 vb
 } 2>&1
@@ -192,8 +193,8 @@ good_wire()
 # A machine's address is not that of its device, so only the port's address changes.
 test_port_moves()
 {
-	ip addr add 10.88.0.1/32 dev lo
-	ip addr add 10.88.0.2/32 dev lo
+	ip addr replace 10.88.0.1/32 dev lo
+	ip addr replace 10.88.0.2/32 dev lo
 	serve_net $ud -o device=rxe1 10.88.0.2
 	ask $ud -o device=rxe0 --from 10.88.0.1 10.88.0.2
 	move_port vb 10.77.0.2 10.77.0.5
@@ -204,6 +205,22 @@ test_port_moves()
 	move_port vb 10.77.0.5 10.77.0.2
 	until_true 20 "rxe1 has its address again" \
 		grep -q 0a4d:0002 /sys/class/infiniband/rxe1/ports/1/gids/*
+}
+
+# The port of a machine of `kernel` gets another address while it reads: nothing fails.
+test_kernel_port_moves()
+{
+	ip addr replace 10.88.0.1/32 dev lo
+	ip addr replace 10.88.0.2/32 dev lo
+	for _other in kernel ud; do
+		job pair coop-rails kernel rxe0 - 10.88.0.1 $_other rxe1 - 10.88.0.2 read >/tmp/pair.out
+		pair_moves 2
+		move_port va 10.77.0.1 10.77.0.7
+		pair_moves 2
+		move_port va 10.77.0.7 10.77.0.1
+		pair_moves 2
+		pair_ends
+	done
 }
 
 packets() { [ "$(cat /sys/class/infiniband/rxe1/ports/1/hw_counters/rcvd_pkts)" -gt "$1" ]; }

@@ -596,7 +596,7 @@ static const struct refusal refusals[] = {
 	{"OFFER, reader's peer",
 	 -ENOENT,
 	 {OFFER_OP, .u.offer.reader = 5, .u.offer.reader_peer = 0x123456}},
-	{"FETCH, peer", -ENOENT, {FETCH_OP, .peer = 0x123456}},
+	{"FETCH, peer", -EHOSTUNREACH, {FETCH_OP, .peer = 0x123456}},
 	{"FETCH, buffer", -ENOENT, {FETCH_OP, .buffer = 0x123456}},
 	{"FETCH, nothing", -EINVAL, {FETCH_OP, .u.fetch.want = 0}},
 	{"FETCH, over a run", -EINVAL, {FETCH_OP, .u.fetch.index = 63, .u.fetch.want = 2}},

@@ -202,7 +202,9 @@ std::uint32_t engine::peer(spi::peer_number n, bool, std::uint64_t)
 int engine::submit(const ud::reading &r, const coop_fetch_req &q,
 		   const fetch_host::page_list &pages, std::uint64_t)
 {
-	if (!q.hints[0])
+	// Not the hint: the session may be another than when the reading began.
+	const std::uint32_t session = (*peers_)[r.peer].chan;
+	if (!session)
 		return -ENOENT;
 	const auto number = static_cast<std::uint32_t>(q.cookie);
 	const std::uint32_t h = handles_.take(handles::use::fetch, number);
@@ -210,7 +212,9 @@ int engine::submit(const ud::reading &r, const coop_fetch_req &q,
 		return -EAGAIN;
 	request &c = requests_[number];
 	c.handle = h;
-	device_.push(fetch_op(r, q, pages, h, r.memory.key(0), c.want));
+	coop_net_op op = fetch_op(r, q, pages, h, r.memory.key(0), c.want);
+	op.peer = session;
+	device_.push(op);
 	return 0;
 }
 
