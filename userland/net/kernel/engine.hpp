@@ -50,8 +50,12 @@ public:
 	{
 		return static_cast<std::uint32_t>(sessions_.size());
 	}
-	/// A stranger has begun one.
-	void appeared(std::uint32_t session) { sessions_.insert(session); }
+	/// A stranger has begun one, which may be over.
+	void appeared(std::uint32_t session)
+	{
+		if (coop_chan_peer_info i; info(session, i))
+			sessions_.insert(session);
+	}
 	int send(const coop_chan_msg &, std::uint64_t now, std::uint32_t &id) override;
 	void cancel(std::uint32_t id, std::uint64_t now) override;
 	std::uint32_t unit() const override;

@@ -295,7 +295,8 @@ void peers::appeared(const coop_chan_ev &ev, std::uint64_t now)
 	if (open + spare >= options_.peers)
 		(void)evict(now, open < options_.peers ? ev.peer : 0);
 	coop_chan_peer_info info;
-	if (!ev.peer_cookie && chan_.info(ev.peer, info))
+	// It may be a peer's since the event was written.
+	if (chan_.info(ev.peer, info) && !info.cookie)
 		sessions_.add_stranger(ev.peer);
 }
 

@@ -42,6 +42,7 @@ public:
 	{
 		out = {};
 		out.addr = where;
+		out.cookie = cookie;
 		return open_;
 	}
 	std::uint32_t sessions() const override { return open_; }
@@ -52,6 +53,7 @@ public:
 	int deliver_here(std::uint32_t, op &) override { return -ENOSYS; }
 
 	coop_chan_peer_addr where{};
+	u64 cookie = 0;
 	unsigned closed = 0;
 
 private:
@@ -154,6 +156,21 @@ TEST_F(places, a_machine_that_is_back_is_the_one_that_answers)
 	EXPECT_EQ(engine_.closed, closed);
 	EXPECT_TRUE((*peers_)[n].resolved);
 	EXPECT_EQ(peers_->resolved(at(old_port, 3), 5).lost, -ENOENT) << "it is gone in turn";
+}
+
+// The event that a session has begun may come when it is a peer's already.
+TEST_F(places, a_session_of_a_peer_is_no_strangers)
+{
+	coop_chan_ev begun{};
+	begun.kind = COOP_CHAN_EV_PEER_NEW;
+	begun.peer = 1;
+	engine_.cookie = n + 1;
+	options_.peers = 1;
+	peers_->began(n, 2); // so it must stay
+	peers_->appeared(begun, 3);
+	peers_->appeared(begun, 4); // makes room
+	EXPECT_EQ(engine_.closed, 0u);
+	EXPECT_TRUE((*peers_)[n].resolved);
 }
 
 class device_places : public places
