@@ -351,7 +351,9 @@ void peers::reconnect(std::uint64_t now)
 			continue;
 		sessions_.drop(p.session);
 		chan_.close(std::exchange(p.chan, 0), now);
-		p.resolved = connect(n, coop_chan_peer_addr(p.addr), now) == 0;
+		// One that was dead has been asked for, and operations wait for its answer.
+		if (p.resolved)
+			p.resolved = connect(n, coop_chan_peer_addr(p.addr), now) == 0;
 	}
 }
 

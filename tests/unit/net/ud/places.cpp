@@ -158,6 +158,18 @@ TEST_F(places, a_machine_that_is_back_is_the_one_that_answers)
 	EXPECT_EQ(peers_->resolved(at(old_port, 3), 5).lost, -ENOENT) << "it is gone in turn";
 }
 
+// The answer that it waits for ends the wait of operations.
+TEST_F(places, a_peer_that_was_dead_stays_unknown_when_the_own_address_changes)
+{
+	coop_chan_ev dead{};
+	dead.why = COOP_CHAN_WHY_SILENT;
+	peers_->died(n, dead);
+	peers_->reconnect(2);
+	EXPECT_FALSE((*peers_)[n].resolved);
+	EXPECT_TRUE(peers_->resolved(at(old_port, 1), 3).settled);
+	EXPECT_TRUE((*peers_)[n].resolved);
+}
+
 // The event that a session has begun may come when it is a peer's already.
 TEST_F(places, a_session_of_a_peer_is_no_strangers)
 {
