@@ -166,8 +166,9 @@ int device::admit_peer(coop_net_peer &p) const
 	return call(COOP_NET_PEER_ADMIT, &p);
 }
 
-void device::close_peer(std::uint32_t peer) const
+void device::close_peer(std::uint32_t peer)
 {
+	submit(); // else they would name a peer that there is not
 	(void)call(COOP_NET_PEER_CLOSE, &peer);
 }
 

@@ -47,7 +47,8 @@ public:
 	// Peers. 0 or -errno.
 	int open_peer(coop_net_peer &) const;
 	int admit_peer(coop_net_peer &) const;
-	void close_peer(std::uint32_t) const;
+	/// Behind the operations so far.
+	void close_peer(std::uint32_t);
 	int peer_info(coop_net_peer &) const;
 
 	// Memory. 0 or -errno.

@@ -353,7 +353,8 @@ void machine::dispatch_of_handle(const coop_net_event &ev, std::uint64_t now)
 		e.kind = COOP_CHAN_EV_SENT;
 		e.cookie = of.number;
 		e.id = id;
-		e.err = ev.status;
+		// A peer that there is not: its session was closed while this waited for the ring.
+		e.err = ev.status == -ENOENT ? -ECANCELED : ev.status;
 		uses.release(ev.handle);
 		linger_.heard(now);
 		outbox_->sent(e, now);
