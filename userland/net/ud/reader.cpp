@@ -12,7 +12,7 @@ namespace coop::net::ud
 namespace
 {
 
-constexpr std::uint64_t pause_us = 5000;           // when the engine leaves the peer alone
+constexpr std::uint64_t pause_us = 5000;           // when a request fails at once
 constexpr std::uint32_t window_step = 8;           // pages at most
 constexpr std::uint32_t first_window = 16;         // pages: 64 KiB
 constexpr std::uint64_t longest_budget = 10000000; // us; rpc/fetch believes no more
@@ -345,11 +345,13 @@ void reader::finished(std::uint32_t number, std::uint64_t pages, int err, bool a
 	}
 	const unsigned rail = rail_of(number);
 	// With several rails this one may be dead, and another can take its pages.
-	const bool patient = rail == 0 && !(known_ && known_->several(r.peer));
-	adapt(pace_of(r, rail), patient, c.pages.size,
+	const bool alone = !(known_ && known_->several(r.peer));
+	adapt(pace_of(r, rail), rail == 0 && alone, c.pages.size,
 	      static_cast<std::uint32_t>(std::popcount(pages)), err, c.since, now);
 	if (pages)
 		r.moved_at = now;
+	else if (alone && err && err != -ETIMEDOUT && now - c.since < pause_us)
+		r.pause_until = c.since + pause_us; // it failed at once, and may do so again
 	c.of = nullptr;
 	rails_[rail].free.push_back(number);
 	r.in_flight--;
