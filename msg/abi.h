@@ -177,8 +177,8 @@ struct coop_net_op {
 			__u64 token, key;  /* what a request names: fid[0] and version; key
 					    * not 0 */
 			__u64 reader;      /* the only one that may read; 0: any */
-			__u32 reader_peer; /* with reader: requests come from the address that
-					    * this peer has now, or from that of another peer
+			__u32 reader_peer; /* with reader: requests come from the port where this
+					    * peer is now, or from the address of another peer
 					    * that is admitted with the reader as its sender;
 					    * 0: from any */
 			__u32 zero;

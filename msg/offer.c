@@ -153,7 +153,8 @@ static bool may_read(struct coop_machine *m, const struct coop_task *t, const st
 		return true;
 	if ((ev->fid.lo & IDENTITY) != reader)
 		return false;
-	return !t->u.offer.placed || coop_addr_same(&t->u.offer.reader_at, &ev->from) ||
+	/* Its queue pairs may be others since, and it need not have spoken with them. */
+	return !t->u.offer.placed || coop_addr_same_port(&t->u.offer.reader_at, &ev->from) ||
 	       coop_peer_is(m, &ev->from, reader);
 }
 

@@ -414,12 +414,25 @@ void refused_bulk_area(void)
 	refused(&c, "the offer is over", (struct asking){TOKEN, KEY, 20000, 0, 0x1f});
 	refused_reader(&c, "another reader", c.p.b.self + 1, c.p.at_a);
 	other.addr = c.p.b.setup.self;
-	other.addr.qpn ^= 0x1000;
+	other.addr.gid[15] ^= 0x40;
 	not_b.peer = c.p.at_a;
 	not_b.sender = 0x97;
 	if (CHECK(!ioctl(c.p.a.fd, COOP_NET_PEER_OPEN, &other)) &&
 	    CHECK(!ioctl(c.p.a.fd, COOP_NET_PEER_ADMIT, &not_b)))
-		refused_reader(&c, "another address", c.p.b.self, other.peer);
+		refused_reader(&c, "another port", c.p.b.self, other.peer);
+	/* A reader that is back with other queue pairs. */
+	other.addr = c.p.b.setup.self;
+	other.addr.qpn ^= 0x1000;
+	if (!CHECK(!ioctl(c.p.a.fd, COOP_NET_PEER_OPEN, &other)))
+		goto out;
+	lent = offer(&c.p.a, &c.from, 0, 20000,
+		     (struct lending){TOKEN, KEY, c.p.b.self, other.peer});
+	CHECK(!await(&c.p.b, COOP_NET_FETCHED,
+		     fetch(&c.p.b, c.p.at_b, &c.to, 0, (struct asking){TOKEN, KEY, 20000, 0, 0x1f}),
+		     NULL));
+	all_right(&c);
+	cancel(&c.p.a, lent);
+	await(&c.p.a, COOP_NET_OFFER_OVER, lent, NULL);
 out:
 	carriage_close(&c);
 }
