@@ -501,8 +501,7 @@ void machine::drain(std::uint64_t now)
 	drain_receives(now);
 	while (drain_bulk(now)) {}
 	held_back_ = 0;
-	device_->submit();
-	device_->drop_late();
+	// The first last: it has the messages that tell peers of offers on the others.
 	for (const auto &r : rails_) {
 		if (!r->device())
 			continue;
@@ -524,6 +523,8 @@ void machine::drain_receives(std::uint64_t now)
 bool machine::drain_bulk(std::uint64_t now)
 {
 	bool any = false;
+	device_->submit();
+	device_->drop_late();
 	for (ud::outbox::report r; outbox_->next(r); any = true)
 		bulk_->reported(r, now);
 	for (all_offers::end_of e; offers_ && offers_->next_over(e); any = true)
