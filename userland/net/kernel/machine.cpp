@@ -403,8 +403,15 @@ void machine::dispatch_of_peer(const coop_net_event &ev, std::uint64_t now)
 	switch (ev.code) {
 	case COOP_NET_TEXT_IN:
 		linger_.heard(now);
-		if (const spi::peer_number from = sender(ev); from != spi::no_peer)
-			bulk_->heard(ud::bulk_message::read(ev.text), from, now);
+		// The module has accepted it, and its sender waits for an answer, for which a
+		// record is needed. DONE needs none, and frees one.
+		if (operations_->crowded() &&
+		    ud::bulk_message::read(ev.text).kind != ud::bulk_kind::done) {
+			if (texts_.size() < ud::operations::most(options_))
+				texts_.push_back(ev);
+		} else {
+			text(ev, now);
+		}
 		break;
 	case COOP_NET_STRANGER:
 		linger_.heard(now);
@@ -442,6 +449,12 @@ spi::peer_number machine::sender(const coop_net_event &ev)
 		peers_->heard(n);
 	want_rails(n, now());
 	return n;
+}
+
+void machine::text(const coop_net_event &ev, std::uint64_t now)
+{
+	if (const spi::peer_number from = sender(ev); from != spi::no_peer)
+		bulk_->heard(ud::bulk_message::read(ev.text), from, now);
 }
 
 // A session without a peer: the machine that its message names is asked whether it is there.
@@ -499,6 +512,8 @@ void machine::drain(std::uint64_t now)
 	if (over_)
 		return;
 	drain_receives(now);
+	for (; !texts_.empty() && !operations_->crowded(); texts_.pop_front())
+		text(texts_.front(), now);
 	while (drain_bulk(now)) {}
 	held_back_ = 0;
 	// The first last: it has the messages that tell peers of offers on the others.
@@ -508,6 +523,8 @@ void machine::drain(std::uint64_t now)
 		r->device()->submit();
 		r->device()->drop_late();
 	}
+	device_->submit();
+	device_->drop_late();
 	if (linger_.over(bulk_->telling(), now))
 		sink_.stopped();
 }
@@ -523,8 +540,6 @@ void machine::drain_receives(std::uint64_t now)
 bool machine::drain_bulk(std::uint64_t now)
 {
 	bool any = false;
-	device_->submit();
-	device_->drop_late();
 	for (ud::outbox::report r; outbox_->next(r); any = true)
 		bulk_->reported(r, now);
 	for (all_offers::end_of e; offers_ && offers_->next_over(e); any = true)

@@ -16,6 +16,7 @@
 // All of them run under the lock of the core's machine, which it holds in every call.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <optional>
 
@@ -74,6 +75,7 @@ private:
 	void dispatch_of_handle(const coop_net_event &, std::uint64_t now);
 	void dispatch_of_peer(const coop_net_event &, std::uint64_t now);
 	spi::peer_number sender(const coop_net_event &);
+	void text(const coop_net_event &, std::uint64_t now);
 	void stranger(const coop_net_event &, std::uint64_t now);
 	void resolve(std::uint64_t now);
 	void follow(std::uint64_t now);
@@ -118,6 +120,7 @@ private:
 	int epoll_ = -1;
 	std::uint32_t instance_ = 0; // as peers know it, once begun
 
+	std::deque<coop_net_event> texts_; // questions for whose answers few records are left
 	ud::linger linger_;
 	bool claimed_ = false; // all rails have their resolvers
 	bool armed_ = false, over_ = false, polls_ = false;
