@@ -45,7 +45,7 @@ struct coop_lines_ops {
 	/* As of an engine: when expire() has work; ~0: never. */
 	u64 (*deadline)(void *host);
 	void (*expire)(void *host, u64 now);
-	/* The pump begins a turn: takes some of the host's work. True: there is more. */
+	/* The pump is about to receive: takes some of the host's work. True: there is more. */
 	bool (*awake)(void *host, u64 now);
 	/* The pump is about to sleep. False: there is work after all. */
 	bool (*asleep)(void *host);

@@ -241,10 +241,10 @@ static bool turn(struct coop_node *node)
 	bool dry = false, rest = false, data;
 	u32 round, n;
 
-	if (lines)
-		rest = lines->awake(node->host, now);
 	for (round = 0; round < ROUNDS_PER_TURN && !dry; round++) {
 		now = coop_now_us();
+		if (lines) /* first: what arrives may be for a buffer that it gives now */
+			rest = lines->awake(node->host, now);
 		n = poll_queue(r, r->rcq, true, now);
 		data = !n || round + 1 == ROUNDS_PER_TURN || now - began >= BEHIND_US;
 		n += poll_queue(r, r->scq, false, now);
