@@ -137,11 +137,11 @@ peers::change peers::resolved(const resolver::result &r, std::uint64_t now)
 			return {-ECONNRESET, true, r.status};
 		}
 		if (r.status || there) {
-			if (there)
+			if (there) {
 				p.instance = r.instance;
-			if (there && p.doubt != doubt::spoken)
 				p.doubt = doubt::none;
-			return {0, true, ready(n) ? 0 : r.status ? r.status : -EHOSTUNREACH};
+			}
+			return {0, true, ready(n) ? 0 : r.status};
 		}
 		// Another machine has its address: operations under way were for the former.
 		leave(n, now);
@@ -186,16 +186,16 @@ int peers::claim(spi::peer_number n, const coop_chan_peer_addr &where, std::uint
 	if (other == spi::no_peer || other == n)
 		return 0;
 	peer &o = all_[other];
-	if (o.doubt == doubt::spoken) {
-		if (!(o.speaker == p.who))
-			return -EHOSTUNREACH;
+	if (o.speaker == p.who) {
+		o.doubt = doubt::spoken;
 		end_session(other, now);
+		ask(other, now); // what is under way with it goes on elsewhere, or ends
 		return 0;
 	}
 	if (o.doubt == doubt::none && p.claims)
 		return -EHOSTUNREACH; // the other has just answered that it is there
 	p.claims = true;
-	o.doubt = doubt::claimed;
+	o.doubt = std::max(o.doubt, doubt::claimed);
 	ask(other, now);
 	resolver_.ask_later(n, p.who, now);
 	return -EAGAIN;
@@ -330,6 +330,7 @@ void peers::end_session(spi::peer_number n, std::uint64_t now)
 {
 	peer &p = all_[n];
 	sessions_.drop(p.session);
+	p.speaker = {};
 	const std::uint32_t chan = std::exchange(p.chan, 0);
 	if (!chan)
 		return;

@@ -70,7 +70,7 @@ struct peer {
 	bool resolved = false;      // addr is right as far as we know
 	ud::doubt doubt{};          // of that, until the next answer
 	bool claims = false;        // its answer names the place of another, which is asked
-	identity speaker;           // spoken: who
+	identity speaker;           // the last other that its session named
 	std::uint32_t active = 0;   // operations under way
 	std::size_t watched_at = 0; // its place in watched_, while there are some
 	int death = -EHOSTDOWN;     // why it was given up last
