@@ -149,9 +149,8 @@ struct coop_mount {
  * Every cached page is good up to i_size, dirty or not: it has no zeros there that storage does not
  * have. So i_size does not grow over a cached page of the end or behind it because of a reply: the
  * size waits in 'longer' until settling has dropped these pages, which are FOREIGN then unless a
- * change of our own may be the reason. Direct writes drop them before i_size grows, and so do other
- * changes of the size, unless 'before' in the reply is version. write(2) makes all pages FOREIGN if
- * i_size passes 'longer', because others have written there.
+ * change of our own may be the reason. Direct writes drop them before i_size grows; so does a new
+ * size, unless 'before' is version. write(2) past 'longer' makes all FOREIGN: others wrote there.
  *
  *   longer            storage's size, if it is more than i_size, which could not follow; else 0
  *   seen, seen_size   the file's version and size in storage's last reply; 0: unknown
