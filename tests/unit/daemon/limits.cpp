@@ -131,7 +131,9 @@ TEST_F(daemon_limits, a_daemon_that_is_not_root_gives_creators_what_they_open)
 		storage::setattr_request s{};
 		s.valid = storage::set_size;
 		s.size = 2;
-		EXPECT_EQ(client_->setattr(me(), e.fh, s, w), 0);
+		EXPECT_EQ(client_->setattr(me(), e.fh, s, w), -EACCES) << "as truncate(2)";
+		s.by = o.open_id;
+		EXPECT_EQ(client_->setattr(me(), e.fh, s, w), 0) << "as ftruncate(2)";
 		open_result again{};
 		EXPECT_EQ(client_->open(me(), e.fh, O_RDWR, 0, again), -EACCES);
 		EXPECT_EQ(client_->close(e.fh, o.open_id, w), 0);
