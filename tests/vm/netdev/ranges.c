@@ -245,7 +245,7 @@ static void all_bounds(struct carriage *c)
 	offer_ends(c, lent);
 }
 
-/* The address of a reader becomes known later. A peer is at its address whoever it is. */
+/* The port of a reader becomes known later. A peer is at its address whoever it is. */
 static void readers_place(struct carriage *c, uint32_t other, struct coop_net_peer *b)
 {
 	const struct question some = {1, OFFERED, 0, 1, 100};
@@ -258,7 +258,7 @@ static void readers_place(struct carriage *c, uint32_t other, struct coop_net_pe
 	place(&c->p.a, lent, c->p.at_a);
 	one_range(c, AT, OFFERED, (struct range){78, 5000}, 0);
 	place(&c->p.a, lent, other);
-	refused(c, "placed at another address", some);
+	refused(c, "placed at another port", some);
 	b->sender = c->p.b.self;
 	CHECK(!ioctl(c->p.a.fd, COOP_NET_PEER_ADMIT, b));
 	one_range(c, AT, OFFERED, (struct range){79, 5000}, 0);
@@ -281,13 +281,13 @@ static void readers(struct carriage *c)
 	refused(c, "another reader", some);
 	offer_ends(c, lent);
 
-	other.addr.qpn ^= 0x1000;
+	other.addr.gid[15] ^= 0x40;
 	CHECK(!ioctl(c->p.a.fd, COOP_NET_PEER_OPEN, &other));
 	readers_place(c, other.peer, &not_b);
 	lent = offer_ranges(&c->p.a, &c->from, AT, OFFERED, c->p.b.self, other.peer);
 	one_range(c, AT, OFFERED, (struct range){77, 5000}, 0); /* b is admitted as the reader */
 	CHECK(!ioctl(c->p.a.fd, COOP_NET_PEER_CLOSE, &c->p.at_a));
-	refused(c, "another address", some);
+	refused(c, "another port", some);
 	offer_ends(c, lent);
 }
 
