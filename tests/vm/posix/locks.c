@@ -304,6 +304,12 @@ void locks_wait_area(void)
 	circle();
 }
 
+static unsigned int failed(const char *call)
+{
+	fprintf(stderr, "%s: %s\n", call, strerror(errno));
+	return 100;
+}
+
 /* A counter in a mapped page and one that is written: both count every turn. */
 static unsigned int count(const char *path, enum how how)
 {
@@ -312,18 +318,22 @@ static unsigned int count(const char *path, enum how how)
 	unsigned int wrong = 0;
 
 	if (fd < 0 || memory == MAP_FAILED)
-		return 100;
+		return failed("open");
 	for (int i = 0; i < ROUNDS; i++) {
-		if (lock(fd, how, F_WRLCK, true, 0, 0) ||
-		    pread(fd, &written, sizeof(written), PAGE) != sizeof(written))
-			return 100;
+		if (lock(fd, how, F_WRLCK, true, 0, 0))
+			return failed("lock");
+		if (pread(fd, &written, sizeof(written), PAGE) != sizeof(written))
+			return failed("read");
 		wrong += *memory != written;
 		++*memory;
 		written++;
-		if (pwrite(fd, &written, sizeof(written), PAGE) != sizeof(written) ||
-		    lock(fd, how, F_UNLCK, false, 0, 0))
-			return 100;
+		if (pwrite(fd, &written, sizeof(written), PAGE) != sizeof(written))
+			return failed("write");
+		if (lock(fd, how, F_UNLCK, false, 0, 0))
+			return failed("unlock");
 	}
+	if (wrong)
+		fprintf(stderr, "%s: the counters differ in %u turns\n", path, wrong);
 	munmap(memory, PAGE);
 	close(fd);
 	return wrong;
