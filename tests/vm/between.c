@@ -9,12 +9,13 @@
  *   hold OP [OFFSET]           replies to such requests wait here
  *   stop OP [OFFSET]           such requests wait here
  *   refuse OP [OFFSET] ERRNO   such requests get this error and go no further
+ *   cut OP [OFFSET]            the connection ends instead of the reply to such a request
  *   go [OP [OFFSET]]           ends such rules and forwards what waits by them; without OP all
  *
  * OP is a name of rpc/storage/operation.c, OFFSET that of a READ or WRITE; without OFFSET the rule
  * covers every request of the operation. It prints "ready" when it listens. It writes to LOG, one
- * line per event: "held", "stopped" or "refused" with OP and offset for a message that it held back
- * or refused, and "done" with the command after each command.
+ * line per event: "held", "stopped", "refused" or "lost" with OP and offset for a message that it
+ * held back, refused or dropped, and "done" with the command after each command.
  *
  *   coop-between LISTEN-ADDRESS DAEMON-ADDRESS CONTROL LOG
  *
@@ -40,10 +41,10 @@
 #define ANY     (~0ull)
 #define MESSAGE (COOP_ST_HEADER + COOP_ST_BODY_MAX + COOP_ST_IO_MAX + COOP_ST_TAIL)
 
-enum act { HOLD, STOP, REFUSE, ACTS };
+enum act { HOLD, STOP, REFUSE, CUT, ACTS };
 
-static const char *const act_name[ACTS] = {"hold", "stop", "refuse"};
-static const char *const act_done[ACTS] = {"held", "stopped", "refused"};
+static const char *const act_name[ACTS] = {"hold", "stop", "refuse", "cut"};
+static const char *const act_done[ACTS] = {"held", "stopped", "refused", "lost"};
 
 struct rule {
 	enum act act;
@@ -56,7 +57,7 @@ struct rule {
 struct pair {
 	int mount, daemon;
 	pthread_mutex_t write_mount, write_daemon;
-	/* Requests whose replies to hold; under 'lock'. */
+	/* Requests whose replies to hold or to lose; under 'lock'. */
 	struct {
 		unsigned long long id, offset;
 		unsigned int op;
@@ -220,7 +221,7 @@ static bool request_passes(struct pair *p, const struct coop_st_header *h,
 		return true; /* the daemon refuses it */
 	pthread_mutex_lock(&lock);
 	rule = rule_for(h->op, body.offset);
-	if (rule && rule->act == HOLD) {
+	if (rule && (rule->act == HOLD || rule->act == CUT)) {
 		expect_reply(p, h->id, h->op, body.offset);
 	} else if (rule && rule->act == STOP) {
 		keep(p, STOP, h->op, body.offset, bytes, n);
@@ -237,6 +238,7 @@ static bool request_passes(struct pair *p, const struct coop_st_header *h,
 static bool reply_passes(struct pair *p, const struct coop_st_header *h, const unsigned char *bytes,
 			 size_t n)
 {
+	const struct rule *rule;
 	bool passes = true;
 
 	pthread_mutex_lock(&lock);
@@ -244,10 +246,16 @@ static bool reply_passes(struct pair *p, const struct coop_st_header *h, const u
 		if (p->held[i].id != h->id)
 			continue;
 		p->held[i].id = 0;
-		if (!rule_for(p->held[i].op, p->held[i].offset))
-			break; /* the rule has ended */
-		keep(p, HOLD, p->held[i].op, p->held[i].offset, bytes, n);
+		rule = rule_for(p->held[i].op, p->held[i].offset);
+		if (!rule)
+			break; /* it has ended */
 		passes = false;
+		if (rule->act == CUT) {
+			shutdown(p->mount, SHUT_RDWR);
+			tell_kept(CUT, p->held[i].op, p->held[i].offset);
+			continue;
+		}
+		keep(p, HOLD, p->held[i].op, p->held[i].offset, bytes, n);
 	}
 	pthread_mutex_unlock(&lock);
 	return passes;

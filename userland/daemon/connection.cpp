@@ -25,6 +25,26 @@ bool quick(std::uint16_t op)
 	return op == COOP_ST_CLOSE || op == COOP_ST_CHECK;
 }
 
+// Whether a client sends it to a daemon that has forgotten the session, before it has restored all
+// that the session held.
+bool restores(const request &r)
+{
+	switch (r.head.op) {
+	case COOP_ST_REGISTER:
+	case COOP_ST_JOIN:
+	case COOP_ST_PING:
+	case COOP_ST_CLOSE:
+	case COOP_ST_LEASE_RETURN:
+		return true;
+	case COOP_ST_OPEN:
+		return r.body.flags & COOP_ST_O_AGAIN;
+	case COOP_ST_LOCK:
+		return r.body.flags & COOP_ST_L_RECLAIM;
+	default:
+		return false;
+	}
+}
+
 // The highest protocol version that both speak; 0: none.
 std::uint16_t common_version(const coop_st_body &client, std::uint16_t newest)
 {
@@ -327,6 +347,8 @@ void connection::run(work w, bool more)
 		server_.malformed.fetch_add(1, std::memory_order_relaxed);
 		return refuse(r, EBADMSG);
 	}
+	if (!restores(r))
+		session_->relied_on = true;
 	reply out;
 	switch (r.head.op) {
 	case COOP_ST_REGISTER:

@@ -200,9 +200,17 @@ int service::opened(session &s, inode_ref n, call r, std::uint32_t want_inline,
 		f->who = opener::of(cred);
 	}
 	// A single client cannot use up all inodes.
-	if (int err = s.add(open_id, f, std::min(opens_max, inodes.capacity() / 2)))
+	int err = s.add(open_id, f, std::min(opens_max, inodes.capacity() / 2));
+	if (err == -EEXIST && flags & COOP_ST_O_AGAIN) {
+		// The connection was lost while the client restored its files: it begins anew.
+		const std::shared_ptr<open_file> same = s.find(open_id);
+		if (same && same->node == n && same->flags == flags) {
+			f = same;
+			err = 0;
+		}
+	}
+	if (err)
 		return err;
-	int err = 0;
 	out.body.verifier = stable.verifier(n->in.fs(), n->fid);
 	{
 		std::lock_guard lock(n->mutex);

@@ -275,8 +275,8 @@ std::shared_ptr<session> server::attach(const std::string &id, bool &fresh)
 {
 	std::lock_guard lock(mutex_);
 	auto it = sessions_.find(id);
-	fresh = it == sessions_.end();
-	if (fresh) {
+	fresh = it == sessions_.end() || !it->second->relied_on;
+	if (it == sessions_.end()) {
 		if (sessions_.size() >= sessions_max)
 			return nullptr;
 		it = sessions_.emplace(id, std::make_shared<session>(id)).first;

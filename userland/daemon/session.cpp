@@ -42,9 +42,15 @@ std::shared_ptr<open_file> session::find(std::uint64_t open_id)
 int session::add(std::uint64_t open_id, std::shared_ptr<open_file> f, std::size_t most)
 {
 	std::lock_guard lock(mutex_);
-	if (opens_.size() >= most)
+	const auto [it, added] = opens_.try_emplace(open_id);
+	if (!added)
+		return -EEXIST;
+	if (opens_.size() > most) {
+		opens_.erase(it);
 		return -EMFILE;
-	return opens_.emplace(open_id, std::move(f)).second ? 0 : -EEXIST;
+	}
+	it->second = std::move(f);
+	return 0;
 }
 
 std::shared_ptr<open_file> session::take(std::uint64_t open_id)

@@ -110,6 +110,9 @@ public:
 	std::atomic<std::uint32_t> mbps{0};
 	std::atomic<bool> takes_bundles{false}; // it knows BUNDLE and what leads to it
 	std::atomic<bool> over{false};          // forgotten: its files and locks are gone
+	// The client relies on this session: a request came that restores nothing. Until then it
+	// may not know that the session is new, because that reply may have been lost.
+	std::atomic<bool> relied_on{false};
 	// Guarded by the server's table of sessions:
 	unsigned attached = 0;
 	std::chrono::steady_clock::time_point detached_at;

@@ -80,6 +80,7 @@ public:
 	std::uint16_t port = 0;
 	std::atomic<std::uint32_t> forge{0};       // status of the next answer
 	std::atomic<bool> deaf{false}, cut{false}; // cut: ends the connection once
+	std::atomic<unsigned> cut_at{0};           // loses that reply of a connection, and ends it
 	std::atomic<unsigned> connections{0};
 
 private:
@@ -117,6 +118,7 @@ private:
 		if (::connect(daemon.get(), reinterpret_cast<const sockaddr *>(&at), sizeof(at)))
 			return;
 		bool lost = false;
+		unsigned replies = 0;
 		for (std::string bytes; !stop.stop_requested();) {
 			if ((lost && !deaf) || cut.exchange(false))
 				return;
@@ -141,6 +143,10 @@ private:
 				if (::recv(client.get(), bytes.data(), bytes.size(), 0) <= 0)
 					return;
 			} else if (p[0].revents && !pass(client.get(), daemon.get(), bytes)) {
+				return;
+			}
+			if (p[1].revents && ++replies == cut_at) {
+				cut_at = 0;
 				return;
 			}
 			if (p[1].revents && !pass(daemon.get(), client.get(), bytes))
@@ -252,6 +258,37 @@ TEST_F(daemon_session, handles_and_open_files_survive_a_restart)
 	EXPECT_EQ(client_->close(e.fh, o.open_id, w), 0);
 	EXPECT_EQ(disk("f"), "after!");
 	EXPECT_GE(client_->stats().reconnects, 1u);
+}
+
+// The reply that says so may be lost: to the proof, to an open, to a lock, to the end of restoring.
+TEST_F(daemon_session, a_client_learns_that_it_was_forgotten_whichever_reply_is_lost)
+{
+	up();
+	put("f", "text");
+	relay between(port_);
+	storage_options o = client_options();
+	o.port = between.port;
+	const auto c = storage::connect(o);
+	const entry e = find("f");
+	open_result own{}, others{};
+	ASSERT_EQ(c->open(me(), e.fh, O_RDWR, 0, own), 0);
+	ASSERT_EQ(client_->open(me(), e.fh, O_RDWR, 0, others), 0);
+	const coop_st_lock all{1, 0, ~0ull, COOP_ST_LOCK_POSIX, COOP_ST_LOCK_WRITE, 1};
+	std::uint64_t cookie;
+	ASSERT_EQ(c->lock(e.fh, own.open_id, all, false, nullptr, cookie), 0);
+	for (unsigned lost = 1; lost <= 5; lost++) {
+		const auto before = c->stats().reconnects;
+		between.cut_at = lost;
+		restart();
+		ASSERT_TRUE(eventually([&] {
+			return !between.cut_at && c->stats().reconnects > before;
+		})) << lost;
+		write_result w{};
+		EXPECT_EQ(write_text(*c, e, own.open_id, 0, std::to_string(lost), w), 0) << lost;
+		EXPECT_EQ(client_->lock(e.fh, others.open_id, all, false, nullptr, cookie), -EAGAIN)
+			<< "reply " << lost << ": its lock was lost";
+	}
+	EXPECT_EQ(disk("f"), "5ext");
 }
 
 TEST_F(daemon_session, calls_wait_for_a_daemon_that_is_away_and_time_out)

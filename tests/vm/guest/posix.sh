@@ -242,6 +242,7 @@ test_tmpfile_kept() { crashing tmpfile_kept; }
 test_locks_lost() { crashing locks_lost; }
 test_locks_kept() { crashing locks_kept; }
 test_locks_fenced() { late locks_fenced ,nolease crashing; }
+test_locks_told() { late locks_told ,nolease crashing; }
 
 counted() { od -An -tu8 -j4096 -N8 /srv/locks_data/f 2>/dev/null; }
 counts_on() { [ "$(counted)" != "$1" ] || ! running counter; }

@@ -353,6 +353,8 @@ void locks_data_area(void)
 			_exit((int)count(other("f"), how));
 		CHECK(!count("f", how));
 		CHECK(waitpid(child, &status, 0) == child && !status);
+		if (WIFSIGNALED(status))
+			fprintf(stderr, "the other node's: %s\n", strsignal(WTERMSIG(status)));
 		NEED((fd = open("f", O_RDONLY)) >= 0);
 		CHECK(pread(fd, &last[0], sizeof(last[0]), 0) == sizeof(last[0]) &&
 		      pread(fd, &last[1], sizeof(last[1]), PAGE) == sizeof(last[1]) &&

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * lost.c - calls that change a file, and that are under way when their open file loses its lock.
+ * lost.c - open files whose locks a daemon has forgotten.
  *
- * coop-between keeps their requests from the daemon (late.c), which "crash" then replaces by one
- * that knows no locks (crash.c). The mount sends the requests again, or asks for more, through open
- * files of which another node may now hold the lock.
+ * Calls that change a file are under way when their open file loses its lock: coop-between keeps
+ * their requests from the daemon (late.c), which "crash" then replaces by one that knows no locks
+ * (crash.c). The mount sends the requests again, or asks for more, through open files of which
+ * another node may now hold the lock.
+ *
+ * Or the mount takes its locks back from the new daemon, and loses a reply on the way.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -140,4 +143,28 @@ void locks_fenced_area(void)
 	for (struct call *c = calls; c < calls + CALLS; c++)
 		close(c->fd);
 	CHECK(!close(source));
+}
+
+void locks_told_area(void)
+{
+	static const char *const lost[] = {"proof", "open", "lock", "reclaimed"};
+	char order[32], cut_off[32], letter = 'a';
+	int fd, rival, before;
+
+	NEED(getenv("WANTED") && getenv("BETWEEN"));
+	NEED(put("f", TEXT));
+	NEED((fd = open("f", O_RDWR)) >= 0 && !flock(fd, LOCK_EX));
+	for (size_t i = 0; i < sizeof(lost) / sizeof(lost[0]); i++, letter++) {
+		snprintf(order, sizeof(order), "cut %s", lost[i]);
+		snprintf(cut_off, sizeof(cut_off), "lost %s 0", lost[i]);
+		before = times_done(cut_off);
+		NEED(between(order) && storage_does("restart") && is_done(cut_off, before + 1));
+		NEED(between("go"));
+		/* This needs the open file, so it is restored now, or never. */
+		CHECK(pwrite(fd, &letter, 1, 0) == 1 && !fsync(fd));
+		NEED((rival = open(other("f"), O_RDWR)) >= 0);
+		FAILS(flock(rival, LOCK_EX | LOCK_NB), EWOULDBLOCK);
+		CHECK(!close(rival));
+	}
+	CHECK(!close(fd) && holds(other("f"), "d123456789"));
 }

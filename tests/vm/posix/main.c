@@ -83,6 +83,7 @@ static const struct {
 	{"locks_lost", locks_lost_area},
 	{"locks_kept", locks_kept_area},
 	{"locks_fenced", locks_fenced_area},
+	{"locks_told", locks_told_area},
 	{"allocate", allocate_area},
 	{"seek", seek_area},
 	{"copy", copy_area},
