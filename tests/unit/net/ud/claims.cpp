@@ -4,7 +4,6 @@
 // device=, so a machine's number does not tell them.
 #include <atomic>
 #include <cerrno>
-#include <functional>
 #include <gtest/gtest.h>
 #include <optional>
 #include <thread>
@@ -12,6 +11,7 @@
 
 #include "coop/net.hpp"
 #include "tests/lib/own_ip.hpp"
+#include "tests/unit/net/ud/waiting.hpp"
 #include "userland/net/ud/resolver.hpp"
 
 using namespace coop::net;
@@ -22,16 +22,6 @@ namespace
 
 using parameters = std::vector<std::pair<std::string, std::string>>;
 const parameters roce{{"udp_port", "4791"}};
-
-bool until(const std::function<bool()> &f)
-{
-	for (const auto end = coop::net::clock::now() + 60s; coop::net::clock::now() < end;) {
-		if (f())
-			return true;
-		std::this_thread::sleep_for(1ms);
-	}
-	return false;
-}
 
 std::string at(unsigned last, char number)
 {

@@ -2,7 +2,6 @@
 // crowds.cpp - what many peers that are silent, or one that asks for much, cost the others.
 #include <atomic>
 #include <cerrno>
-#include <functional>
 #include <gtest/gtest.h>
 #include <list>
 #include <thread>
@@ -11,6 +10,7 @@
 #include "coop/net.hpp"
 #include "tests/lib/own_ip.hpp"
 #include "tests/unit/net/ud/greedy.hpp"
+#include "tests/unit/net/ud/waiting.hpp"
 #include "userland/net/ud/bulk_message.hpp"
 
 using namespace coop::net;
@@ -18,28 +18,6 @@ using namespace std::chrono_literals;
 
 namespace
 {
-
-bool until(const std::function<bool()> &f)
-{
-	for (const auto end = coop::net::clock::now() + 60s; coop::net::clock::now() < end;) {
-		if (f())
-			return true;
-		std::this_thread::sleep_for(1ms);
-	}
-	return false;
-}
-
-struct noting final : buffer_handler {
-	void on_buffer(const buffer_event &e) override
-	{
-		if (e.queued)
-			return;
-		status = e.status;
-		ended++;
-	}
-	std::atomic<unsigned> ended{0};
-	std::atomic<int> status{1};
-};
 
 // Holds the ports of machines on an address, and answers nothing: 32 portals have the same ports.
 class silent_host

@@ -7,7 +7,6 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <functional>
 #include <gtest/gtest.h>
 #include <optional>
 #include <random>
@@ -18,6 +17,7 @@
 
 #include "coop/net.hpp"
 #include "tests/lib/own_ip.hpp"
+#include "tests/unit/net/ud/waiting.hpp"
 #include "userland/net/ud/resolver.hpp"
 
 using namespace coop::net;
@@ -27,28 +27,6 @@ namespace
 {
 
 using parameters = std::vector<std::pair<std::string, std::string>>;
-
-bool until(const std::function<bool()> &f)
-{
-	for (const auto end = coop::net::clock::now() + 60s; coop::net::clock::now() < end;) {
-		if (f())
-			return true;
-		std::this_thread::sleep_for(1ms);
-	}
-	return false;
-}
-
-struct noting final : buffer_handler {
-	void on_buffer(const buffer_event &e) override
-	{
-		if (e.queued)
-			return;
-		status = e.status;
-		over = true;
-	}
-	std::atomic<bool> over{false};
-	std::atomic<int> status{1};
-};
 
 // A machine and its memory.
 struct side {
@@ -65,7 +43,7 @@ struct side {
 		o.queue = q;
 		o.length = size;
 		o.handler = &event;
-		event.over = false;
+		event.ended = 0;
 		return o;
 	}
 	std::uint64_t read_on(unsigned rail)
@@ -122,7 +100,7 @@ protected:
 					    : queue_type::active_bulk_send);
 		o.descriptor = text;
 		ASSERT_EQ(one_->tm.add(one_->b, o), 0);
-		ASSERT_TRUE(until([&] { return one_->event.over && other_->event.over; }));
+		ASSERT_TRUE(until([&] { return one_->event.ended && other_->event.ended; }));
 		ASSERT_EQ(one_->event.status, 0);
 		ASSERT_EQ(other_->event.status, 0);
 		ASSERT_EQ(from.memory, to.memory);
@@ -144,7 +122,7 @@ protected:
 		o.length = 100000;
 		o.to = to.get();
 		ASSERT_EQ(one_->tm.add(one_->b, o), 0);
-		ASSERT_TRUE(until([&] { return one_->event.over && other_->event.over; }));
+		ASSERT_TRUE(until([&] { return one_->event.ended && other_->event.ended; }));
 		ASSERT_EQ(one_->event.status, 0);
 		ASSERT_EQ(other_->event.status, 0);
 	}

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cerrno>
 #include <deque>
-#include <functional>
 #include <gtest/gtest.h>
 #include <optional>
 #include <string>
@@ -14,24 +13,13 @@
 
 #include "coop/net.hpp"
 #include "tests/lib/own_ip.hpp"
+#include "tests/unit/net/ud/waiting.hpp"
 
 using namespace coop::net;
 using namespace std::chrono_literals;
 
 namespace
 {
-
-struct noting final : buffer_handler {
-	void on_buffer(const buffer_event &e) override
-	{
-		if (e.queued)
-			return;
-		status = e.status;
-		over = true;
-	}
-	std::atomic<bool> over{false};
-	std::atomic<int> status{1};
-};
 
 // A handler that can hold up its caller.
 struct busy final : buffer_handler {
@@ -47,16 +35,6 @@ struct busy final : buffer_handler {
 	}
 	std::atomic<bool> wait{true}, there{false};
 };
-
-bool until(const std::function<bool()> &f)
-{
-	for (const auto end = coop::net::clock::now() + 60s; coop::net::clock::now() < end;) {
-		if (f())
-			return true;
-		std::this_thread::sleep_for(1ms);
-	}
-	return false;
-}
 
 // One machine offers memory, over a wire so slow that the read still runs when something happens
 // to the reader.
@@ -94,7 +72,7 @@ protected:
 
 	void read()
 	{
-		read_event_.over = false;
+		read_event_.ended = 0;
 		operation o;
 		o.queue = queue_type::active_bulk_recv;
 		o.descriptor = descriptor_;
@@ -109,7 +87,7 @@ protected:
 			const volatile std::byte *p = read_bytes_.data();
 			return p[0] == std::byte{1};
 		}));
-		ASSERT_FALSE(read_event_.over);
+		ASSERT_FALSE(read_event_.ended);
 	}
 };
 
@@ -119,7 +97,7 @@ TEST_F(UdReader, that_dies_ends_what_it_has_begun)
 {
 	begin();
 	reads_.reset();
-	ASSERT_TRUE(until([this] { return shown_event_.over.load(); }));
+	ASSERT_TRUE(until([this] { return shown_event_.ended.load(); }));
 	EXPECT_EQ(shown_event_.status, -ECONNRESET);
 }
 
@@ -130,7 +108,7 @@ TEST_F(UdReader, another_at_the_address_of_one_that_died_knows_of_nothing)
 	transfer_machine again(quick_);
 	ASSERT_EQ(again.start(other_ + '1'), 0);
 	ASSERT_EQ(again.wait(tm_state::started), 0);
-	ASSERT_TRUE(until([this] { return shown_event_.over.load(); }));
+	ASSERT_TRUE(until([this] { return shown_event_.ended.load(); }));
 	EXPECT_EQ(shown_event_.status, -ECONNRESET);
 }
 
@@ -155,8 +133,8 @@ TEST_F(UdReader, that_falls_silent_ends_what_it_has_begun)
 	s.handler = &word_event_;
 	ASSERT_EQ(third.add(word_, s), 0);
 	ASSERT_TRUE(until([this] { return held_.there.load(); }));
-	ASSERT_FALSE(read_event_.over);
-	ASSERT_TRUE(until([this] { return shown_event_.over.load(); }));
+	ASSERT_FALSE(read_event_.ended);
+	ASSERT_TRUE(until([this] { return shown_event_.ended.load(); }));
 	EXPECT_EQ(shown_event_.status, -EHOSTDOWN);
 	held_.go_on();
 }
@@ -166,13 +144,13 @@ TEST_F(UdReader, that_gives_up_leaves_it_to_others)
 {
 	begin();
 	ASSERT_TRUE(reads_->del(read_));
-	ASSERT_TRUE(until([this] { return read_event_.over.load(); }));
+	ASSERT_TRUE(until([this] { return read_event_.ended.load(); }));
 	EXPECT_EQ(read_event_.status, -ECANCELED);
 	const auto later = coop::net::clock::now() + 1500ms; // by then it was asked
-	ASSERT_TRUE(until([&] { return coop::net::clock::now() > later || shown_event_.over; }));
+	ASSERT_TRUE(until([&] { return coop::net::clock::now() > later || shown_event_.ended; }));
 	ASSERT_TRUE(shown_.queued());
 	read();
-	ASSERT_TRUE(until([this] { return read_event_.over && shown_event_.over; }));
+	ASSERT_TRUE(until([this] { return read_event_.ended && shown_event_.ended; }));
 	EXPECT_EQ(read_event_.status, 0);
 	EXPECT_EQ(shown_event_.status, 0);
 	EXPECT_EQ(read_bytes_, shown_bytes_);
@@ -209,13 +187,13 @@ TEST(UdReaders, whose_last_word_was_lost_says_it_again)
 		a.descriptor = text;
 		a.handler = &read_event;
 		ASSERT_EQ(reads.add(read, a), 0);
-		ASSERT_TRUE(until([&] { return read_event.over.load(); })) << i;
+		ASSERT_TRUE(until([&] { return read_event.ended.load(); })) << i;
 		if (read_event.status) { // it found no machine: nothing began, or it gave up
 			(void)shows.del(shown);
-			ASSERT_TRUE(until([&] { return shown_event.over.load(); })) << i;
+			ASSERT_TRUE(until([&] { return shown_event.ended.load(); })) << i;
 			continue;
 		}
-		ASSERT_TRUE(until([&] { return shown_event.over.load(); })) << i;
+		ASSERT_TRUE(until([&] { return shown_event.ended.load(); })) << i;
 		ASSERT_EQ(shown_event.status, 0) << i;
 		well++;
 	}
