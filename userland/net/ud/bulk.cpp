@@ -11,7 +11,8 @@ namespace coop::net::ud
 namespace
 {
 
-constexpr std::uint8_t most_attempts = 4; // sessions that may end under a bulk message
+constexpr std::uint8_t most_attempts = 4;       // sessions that may end under a bulk message
+constexpr std::uint64_t put_again_us = 5000000; // a PUT that is not being read is sent again
 
 } // namespace
 
@@ -140,15 +141,19 @@ void bulk::read_over(reading &r, std::uint64_t now)
 		operations_.finish(index, status, length);
 		return;
 	}
-	if (active && status)
-		log_.remember(o, outcome::failed); // told when it is asked for
-	if ((active && status) || !peers_.is(o.peer, o.who)) {
+	o.result = !status                           ? outcome::good
+		   : status == -ECANCELED && !active ? outcome::gone
+						     : outcome::failed;
+	// A peer that was given up may have lost its number, and be there again.
+	if (!active && !stopping_ && !peers_.is(o.peer, o.who))
+		o.peer = peers_.number_of(o.who);
+	if ((active && status) || !peers_.is(o.peer, o.who)) { // told when it asks
+		log_.remember(o, *o.result);
 		log_.leave(index);
 		operations_.finish(index, status == -ENOENT && !active ? -ECONNRESET : status,
 				   length);
 		return;
 	}
-	o.result = !status ? outcome::good : status == -ECANCELED ? outcome::gone : outcome::failed;
 	telling_++;
 	operations_.complete(index, status == -ENOENT && !active ? -ECONNRESET : status, length);
 	tell(index, op_state::telling,
@@ -283,6 +288,22 @@ void bulk::forget(spi::peer_number n)
 		by_peer_[n] = {};
 }
 
+// A peer that lives may still not read: its DONE may be lost, as when it had given us up and then
+// found us again. It ignores a PUT that it reads or whose end it is telling, and else tells the
+// end.
+void bulk::put_again(spi::peer_number n, std::uint64_t now)
+{
+	for (const std::uint32_t i : under_way_with(n)) {
+		op &o = operations_[i];
+		if (o.state != op_state::offered || o.sending || o.ending || o.serving ||
+		    now - o.told_at < put_again_us)
+			continue;
+		o.sending = true;
+		o.attempts = 0;
+		outbox_.go(i, now);
+	}
+}
+
 // Bulk moves without rpc/chan, so this asks rpc/chan to probe the peer.
 void bulk::watch(std::uint64_t now)
 {
@@ -290,9 +311,10 @@ void bulk::watch(std::uint64_t now)
 		if (rails_)
 			rails_->want(n, now);
 		coop_chan_peer_info info;
-		if (n >= by_peer_.size() || by_peer_[n].first == none ||
-		    now < by_peer_[n].probe_at || !peers_[n].resolved ||
-		    !chan_.info(peers_[n].chan, info))
+		if (n >= by_peer_.size() || by_peer_[n].first == none || now < by_peer_[n].probe_at)
+			continue;
+		put_again(n, now);
+		if (!peers_[n].resolved || !chan_.info(peers_[n].chan, info))
 			continue;
 		by_peer_[n].probe_at = now + probe_every_us;
 		if (!info.in_flight && !info.queued) {
@@ -385,6 +407,7 @@ void bulk::tell(std::uint32_t index, op_state state, const bulk_message &m, std:
 	o.state = state;
 	o.sending = true;
 	o.attempts = 0;
+	o.told_at = 0;
 	o.who = peers_[o.peer].who;
 	outbox_.go(index, now);
 }
@@ -406,12 +429,14 @@ void bulk::told(std::uint32_t index, int err, std::uint64_t now)
 			if (about != none && operations_[about].key == o.remote_key)
 				if (const int status = readers_.answered(about, err, now))
 					end(about, status, 0);
-		} else if (err && o.result) {
+		} else if (o.result && (err || o.of_reusable)) {
 			log_.remember(o, *o.result);
 		}
 		release(index);
-	} else if (err) {
+	} else if (err && (err != -ENOBUFS || !o.told_at)) {
 		end(index, err, 0);
+	} else {
+		o.told_at = now; // or told before, and the peer has no room to hear it again
 	}
 }
 
@@ -480,15 +505,15 @@ void bulk::heard(const bulk_message &m, spi::peer_number from, std::uint64_t now
 void bulk::heard_put(const bulk_message &m, spi::peer_number from, std::uint64_t now)
 {
 	const bool at = m.kind == bulk_kind::put_at;
+	if (log_.pending(peers_[from].who, m.sender, m.sender_key))
+		return; // sent again
 	const std::uint32_t index = stopping_ ? none : operations_.find(m.token, m.key);
 	if (index != none) {
 		const op &o = operations_[index];
-		if (o.read && o.remote == m.sender && o.peer == from)
-			return; // asked again, over a new session
 		if (o.queue == queue_type::passive_bulk_recv && o.state == op_state::passive &&
 		    !o.read && !o.ending && m.sender && m.sender_key && o.reusable == at &&
 		    (o.peer == spi::no_peer || o.peer == from)) {
-			if (at && (put_already(m, from) || put_range(index, m, from, now)))
+			if (at && put_range(index, m, from, now))
 				return;
 			if (!at && m.length && m.length <= o.length)
 				return take(index, m, from, now);
@@ -507,9 +532,11 @@ void bulk::take(std::uint32_t index, const bulk_message &m, spi::peer_number fro
 	o.remote_key = m.sender_key;
 	o.length = static_cast<std::size_t>(m.length);
 	read(index, now);
+	log_.begin(index);
 }
 
-// A use of a reusable operation is an operation of its own. False: it is refused.
+// A use of a reusable operation is an operation of its own. False: it is refused. A PUT that is
+// sent again may arrive after the end of its use, whose end is remembered for that.
 bool bulk::put_range(std::uint32_t index, const bulk_message &m, spi::peer_number from,
 		     std::uint64_t now)
 {
@@ -524,21 +551,9 @@ bool bulk::put_range(std::uint32_t index, const bulk_message &m, spi::peer_numbe
 		return false;
 	}
 	operations_[use].state = op_state::passive;
+	operations_[use].of_reusable = true;
 	take(use, m, from, now);
 	return true;
-}
-
-// Asked again, over a new session: that use is under way. After its end it would be read again,
-// while the peer waits for our DONE, and puts the same bytes into the same place.
-bool bulk::put_already(const bulk_message &m, spi::peer_number from) const
-{
-	for (const std::uint32_t i : under_way_with(from)) {
-		const op &o = operations_[i];
-		if (o.read && o.queue == queue_type::passive_bulk_recv && o.remote == m.sender &&
-		    o.remote_key == m.sender_key)
-			return true;
-	}
-	return false;
 }
 
 void bulk::heard_done(const bulk_message &m, spi::peer_number from)

@@ -113,12 +113,12 @@ private:
 	void join_peer(std::uint32_t index, std::uint64_t now);
 	void leave_peer(std::uint32_t index);
 	std::vector<std::uint32_t> under_way_with(spi::peer_number) const;
+	void put_again(spi::peer_number, std::uint64_t now);
 	void tell(std::uint32_t index, op_state, const bulk_message &, std::uint64_t now);
 	void told(std::uint32_t index, int err, std::uint64_t now);
 	void reply(spi::peer_number, const bulk_message &question, std::uint64_t now);
 	void ask_reader(std::uint32_t index, std::uint64_t now);
 	void heard_put(const bulk_message &, spi::peer_number from, std::uint64_t now);
-	bool put_already(const bulk_message &, spi::peer_number from) const;
 	bool put_range(std::uint32_t index, const bulk_message &, spi::peer_number from,
 		       std::uint64_t now);
 	void take(std::uint32_t index, const bulk_message &, spi::peer_number from,

@@ -40,8 +40,9 @@ std::uint32_t operations::add(spi::token t, const spi::transfer &x)
 	o.remote_offset = x.remote_offset;
 	o.remote_size = x.remote_size;
 	o.cancelled = o.sending = o.waiting = o.ending = o.lent = o.under_way = o.question =
-		o.asked = false;
+		o.asked = o.of_reusable = false;
 	o.attempts = 0;
+	o.told_at = 0;
 	o.status = 0;
 	o.serving = 0;
 	o.result.reset();

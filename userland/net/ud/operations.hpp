@@ -62,7 +62,9 @@ struct op {
 	bool under_way = false;    // in the list of its peer
 	bool question = false;     // telling: an ASK about our operation `remote`
 	bool reply = false;        // telling: the answer to such a question, or to a PUT
+	bool of_reusable = false;  // a use of a reusable operation, which a PUT began
 	std::uint8_t attempts = 0; // to send its bulk message
+	std::uint64_t told_at = 0; // offered: when the peer took its PUT; 0: not yet
 	int status = 0;            // of the end, while `ending`
 	std::uint32_t serving = 0; // requests that read its memory
 	std::uint32_t before = token_map::none, after = token_map::none; // in the list of its peer
@@ -71,7 +73,7 @@ struct op {
 	std::unique_ptr<reading> read;
 
 	// read_log
-	bool logged = false; // active receive, and its passive side does not know its end
+	bool logged = false; // a read, and the other side does not know its end
 
 	// readers: passive, and `reader` has begun to read it
 	bool asked = false;       // the reader was asked, and has read nothing since

@@ -143,9 +143,12 @@ peers::change peers::resolved(const resolver::result &r, std::uint64_t now)
 			}
 			return {0, true, ready(n) ? 0 : r.status};
 		}
-		// Another machine has its address: operations under way were for the former.
-		leave(n, now);
-		c.lost = -ENOENT;
+		// Another machine has its address: operations under way were for the former. The
+		// same one has moved, and they go on.
+		if (!p.instance || p.instance != r.instance) {
+			leave(n, now);
+			c.lost = -ENOENT;
+		}
 	}
 	c.status = r.status ? r.status : claim(n, r.where, now);
 	if (c.status == -EAGAIN)
@@ -157,6 +160,9 @@ peers::change peers::resolved(const resolver::result &r, std::uint64_t now)
 	if (!c.status) {
 		p.instance = r.instance;
 		p.doubt = doubt::none;
+	} else if (p.resolved) { // it has moved to where it cannot be reached
+		leave(n, now);
+		c.lost = c.status;
 	} else if (!p.chan) {
 		unhold(n); // the machine that a message named is not there
 	}

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// read_log.hpp - what a machine can say of its own reads when their passive side asks (ASK).
+// read_log.hpp - what a machine can say of its own reads when the other side asks: by ASK, or by a
+// PUT that it sends again.
 //
-// Owns the list of reads whose end the passive side does not know yet, and the last ends that it
+// Owns the list of reads whose end the other side does not know yet, and the last ends that it
 // may have missed. Used under the lock of the machine.
 #pragma once
 
@@ -18,7 +19,7 @@ class read_log
 public:
 	explicit read_log(operations &o) : operations_(o) {}
 
-	/// The end of a read, by the passive side's operation.
+	/// The end of a read, by the other side's operation.
 	struct end {
 		identity who;
 		spi::token token;
@@ -45,7 +46,7 @@ public:
 				return;
 			}
 	}
-	/// Whether the passive side will be told by a read that is still listed.
+	/// Whether the other side will be told by a read that is still listed.
 	bool pending(identity who, spi::token t, std::uint64_t key) const
 	{
 		for (auto [i, end] = reading_.equal_range(t); i != end; ++i) {
@@ -55,7 +56,7 @@ public:
 		}
 		return false;
 	}
-	/// The passive side may not learn of this end.
+	/// The other side may not learn of this end.
 	void remember(const op &o, outcome result)
 	{
 		if (ends_.size() == most)
@@ -75,7 +76,7 @@ private:
 	static constexpr std::size_t most = 1024;
 
 	operations &operations_;
-	/// Active receives, by the token of the passive side.
+	/// By the token of the other side.
 	std::unordered_multimap<spi::token, std::uint32_t> reading_;
 	std::deque<end> ends_;
 };

@@ -15,7 +15,7 @@ namespace kernel_test
 using namespace coop::net;
 
 /// The core: it believes that messages come in order, as receive_queue::received_in() does.
-class core final : public spi::sink
+class core : public spi::sink
 {
 public:
 	struct slot {

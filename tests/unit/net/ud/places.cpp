@@ -142,6 +142,17 @@ TEST_F(places, a_session_elsewhere_ends)
 	EXPECT_EQ(place(), old_port);
 }
 
+// Its operations go on: only another instance would be another machine.
+TEST_F(places, a_machine_that_has_moved_is_the_same)
+{
+	const peers::change c = peers_->resolved(at(new_port, 1), 3);
+	EXPECT_EQ(c.lost, 0);
+	EXPECT_EQ(c.status, 0);
+	EXPECT_EQ(engine_.closed, 1u) << "rpc/chan would go on at the old place";
+	EXPECT_TRUE((*peers_)[n].resolved);
+	EXPECT_EQ(place(), new_port);
+}
+
 // The answer says that the former machine is gone. Its number stays, since the program holds it,
 // and the next machine there speaks first.
 TEST_F(places, a_machine_that_is_back_is_the_one_that_answers)
