@@ -2,13 +2,12 @@
 // rails.cpp - coop-rails: two transfer machines of one program move data by all their rails, and
 // compare every byte, for as long as a test of the lab takes devices away.
 //
-//   coop-rails TRANSPORT DEVICE RAILS IP  TRANSPORT DEVICE RAILS IP [read]
+//   coop-rails TRANSPORT DEVICE RAILS IP  TRANSPORT DEVICE RAILS IP
 //
 // RAILS is for rails=, or - for none. The first machine reads the memory of the second, then writes
-// to it, in turn; with `read` it only reads. Each such round prints a line. SIGTERM ends it; then
-// each rail that still works prints a line with its machine, its name, and the bytes that were read
-// by it. An operation that fails, or a byte that is wrong, ends it with status 1 and a line that
-// says which.
+// to it, in turn. Each such round prints a line. SIGTERM ends it; then each rail that still works
+// prints a line with its machine, its name, and the bytes that were read by it. An operation that
+// fails, or a byte that is wrong, ends it with status 1 and a line that says which.
 #include <condition_variable>
 #include <csignal>
 #include <cstdint>
@@ -129,16 +128,14 @@ void print(const char *which, side &s)
 
 int main(int n, char **arguments)
 try {
-	const bool writes = n == 9;
-	if (!writes && (n != 10 || std::strcmp(arguments[9], "read") != 0))
-		throw std::runtime_error("coop-rails takes 8 arguments, and `read`");
+	if (n != 9)
+		throw std::runtime_error("coop-rails takes 8 arguments");
 	std::signal(SIGTERM, [](int) { ends = 1; });
 	std::mt19937_64 random{1};
 	side first(arguments + 1, "1"), second(arguments + 5, "2");
 	for (unsigned round = 1; !ends; round++) {
 		transfer(first, second, true, random);
-		if (writes)
-			transfer(first, second, false, random);
+		transfer(first, second, false, random);
 		std::printf("%u\n", round);
 		std::fflush(stdout);
 	}

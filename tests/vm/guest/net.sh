@@ -207,18 +207,21 @@ test_port_moves()
 		grep -q 0a4d:0002 /sys/class/infiniband/rxe1/ports/1/gids/*
 }
 
-# The port of a machine of `kernel` gets another address while it reads: nothing fails.
+# The port of a machine of `kernel` gets another address, again and again, while it reads and writes:
+# nothing fails.
 test_kernel_port_moves()
 {
 	ip addr replace 10.88.0.1/32 dev lo
 	ip addr replace 10.88.0.2/32 dev lo
 	for _other in kernel ud; do
-		job pair coop-rails kernel rxe0 - 10.88.0.1 $_other rxe1 - 10.88.0.2 read >/tmp/pair.out
+		job pair coop-rails kernel rxe0 - 10.88.0.1 $_other rxe1 - 10.88.0.2 >/tmp/pair.out
 		pair_moves 2
-		move_port va 10.77.0.1 10.77.0.7
-		pair_moves 2
-		move_port va 10.77.0.7 10.77.0.1
-		pair_moves 2
+		for _n in $(seq 8); do
+			move_port va 10.77.0.1 10.77.0.7
+			pair_moves 2
+			move_port va 10.77.0.7 10.77.0.1
+			pair_moves 2
+		done
 		pair_ends
 	done
 }
