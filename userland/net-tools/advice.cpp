@@ -57,13 +57,17 @@ std::string room(const net::domain &d)
 	return {};
 }
 
-// " (4096 here)".
-std::string in_effect(const net::domain &d, const char *key)
+// A datagram is as long as both sides take, so one side is enough. A transport without mtu= sends
+// what the port of its RDMA device takes.
+std::string shorter_datagrams(const net::domain &d)
 {
 	for (const net::domain_parameter &p : d.parameters())
-		if (p.key == key)
-			return " (" + p.value + " here)";
-	return {};
+		if (p.key == "mtu")
+			return "give one of the two sides, or both, a lower `-o mtu=` (" + p.value +
+			       " here)";
+	return "lower the MTU of the RDMA device of one of the two sides, or of both "
+	       "(`ibv_devinfo` lists active_mtu; with RoCE it follows that of the network "
+	       "interface, `ip link set INTERFACE mtu BYTES`), and start coopnet there again";
 }
 
 std::string serve_at(const std::string &peer, const net::domain &d)
@@ -130,8 +134,8 @@ std::string explain(int status, const std::string &peer, const net::domain &d)
 	case ECOMM:
 		return peer +
 		       " answers, but long datagrams do not reach it; the path does not carry "
-		       "them: give both sides a lower `-o mtu=`" +
-		       in_effect(d, "mtu");
+		       "them: " +
+		       shorter_datagrams(d);
 	case ECONNRESET:
 		return peer + " has gone away; check why its " + serve + " ended";
 	case ENOBUFS:
@@ -142,7 +146,9 @@ std::string explain(int status, const std::string &peer, const net::domain &d)
 		       " or for this side; lower --size, or give both sides a larger `-o "
 		       "max_message=`" +
 		       (d.transport() == "ud" ? " (half of window= times mtu= is a limit as well)"
-					      : "");
+			: d.transport() == "kernel"
+				? " (half of window= times the active MTU is a limit as well)"
+				: "");
 	case EINVAL:
 		return peer + " is no address that a machine of transport " + carrier(d) +
 		       " can send to; it takes " + address_forms(d);
@@ -202,8 +208,10 @@ std::string why_lost(int status, const std::string &address, const net::domain &
 	for (const net::domain_parameter &p : d.parameters())
 		if (p.key == "device")
 			device = ' ' + p.value;
-	return address + " has ended: its RDMA device" + device +
-	       " was removed; `rdma link` lists the available ones";
+	// The module gives a machine up as well when the MTU of its port changes.
+	const char *other = d.transport() == "kernel" ? ", or the MTU of its port has changed" : "";
+	return address + " has ended: its RDMA device" + device + " was removed" + other +
+	       "; `rdma link` lists the available ones";
 }
 
 std::string why_no_server(bool older, const std::string &peer, const net::domain &d)
