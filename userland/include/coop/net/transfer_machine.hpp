@@ -221,8 +221,8 @@ public:
 	/// The counters of one queue. With `reset` they become 0, atomically: no event is lost or
 	/// counted twice.
 	queue_stats stats(queue_type, bool reset = false);
-	/// The rails of a started machine (`rails=` of ud), the first first, with counters since
-	/// its start. Empty on transports that have none.
+	/// The rails of a started machine (`rails=` of ud and kernel), the first first, with
+	/// counters since its start. Empty on transports that have none.
 	std::vector<rail_stats> rails();
 
 private:
