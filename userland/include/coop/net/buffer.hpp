@@ -35,13 +35,15 @@ struct buffer_event {
 	/// side that offered the descriptor), or the transport's error: -ECONNREFUSED, -ECONNRESET
 	/// (by the peer), -EHOSTUNREACH (the peer never answered), -EHOSTDOWN (ud, kernel,
 	/// ntrdma: the peer no longer answers; ud, kernel: or bulk data stalled too long), -ECOMM
-	/// (ud, kernel: the peer answers, but long datagrams do not reach it: lower `mtu`), -EPROTO
-	/// (the peer violated the protocol), -EPROTONOSUPPORT (ud, kernel: the peer speaks another
-	/// version), -ENOMEM (kernel: more pinned memory than RLIMIT_MEMLOCK allows), -ENOBUFS,
-	/// -EMSGSIZE (the peer had no buffer, or one too small), -ENOENT (stale descriptor), -EPERM
-	/// (a descriptor for another machine; on ud and kernel -ENOENT), -ENODEV (the device was
-	/// removed), -EMFILE (no descriptor left for a connection), -EACCES, -EFAULT (ntrdma: the
-	/// peer is another user's; memory of a side cannot be read or written), -EIO.
+	/// (ud, kernel: the peer answers, but long datagrams do not reach it: lower mtu= of ud, or
+	/// the active MTU of kernel's device), -EPROTO (the peer violated the protocol),
+	/// -EPROTONOSUPPORT (ud, kernel: the peer speaks another version), -ENOMEM (fabric: memory
+	/// that the peer is to access cannot be registered), -ENOBUFS, -EMSGSIZE (the peer had no
+	/// buffer, or one too small), -ENOENT (stale descriptor), -EPERM (a descriptor for another
+	/// machine; on ud and kernel -ENOENT), -ENODEV (the device was removed; kernel: or the MTU
+	/// of its port has changed), -EMFILE (no descriptor left for a connection), -EACCES,
+	/// -EFAULT (ntrdma: the peer is another user's; memory of a side cannot be read or
+	/// written), -EIO.
 	int status;
 	/// Start of the message in the buffer, in bytes; 0 for other queues.
 	std::size_t offset;
