@@ -28,7 +28,7 @@ struct domain_options {
 /// @par Source
 /// Motr's m0_net_domain_get_max_buffer_size() and related calls.
 struct domain_limits {
-	/// operation::length of a msg_send. On ud a session also limits a message to half of
+	/// operation::length of a msg_send. On ud and kernel a session limits it to half of
 	/// window= times the payload of a datagram (mtu= or the device's, minus headers): if our
 	/// side's limit is lower than max_message, add() returns -EMSGSIZE; if the peer's is, the
 	/// event does.
