@@ -429,8 +429,10 @@ void bulk::told(std::uint32_t index, int err, std::uint64_t now)
 			if (about != none && operations_[about].key == o.remote_key)
 				if (const int status = readers_.answered(about, err, now))
 					end(about, status, 0);
-		} else if (o.result && (err || o.of_reusable)) {
+		} else if (o.result && err) {
 			log_.remember(o, *o.result);
+		} else if (o.result && o.of_reusable) {
+			log_.told(o, *o.result);
 		}
 		release(index);
 	} else if (err && (err != -ENOBUFS || !o.told_at)) {

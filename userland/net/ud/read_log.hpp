@@ -63,9 +63,24 @@ public:
 			ends_.pop_front();
 		ends_.push_back({o.who, o.remote, o.remote_key, result, o.length});
 	}
+	/// The other side knows this end, but may have asked again before it did. Many of these do
+	/// not push out those that it does not know.
+	void told(const op &o, outcome result)
+	{
+		if (order_.size() == most) {
+			told_.erase(order_.front());
+			order_.pop_front();
+		}
+		told_.insert_or_assign(o.remote_key,
+				       end{o.who, o.remote, o.remote_key, result, o.length});
+		order_.push_back(o.remote_key);
+	}
 	/// The last end of such a read; null: none is known.
 	const end *recall(identity who, spi::token t, std::uint64_t key) const
 	{
+		const auto known = told_.find(key);
+		if (known != told_.end() && known->second.token == t && known->second.who == who)
+			return &known->second;
 		for (auto e = ends_.rbegin(); e != ends_.rend(); ++e)
 			if (e->token == t && e->key == key && e->who == who)
 				return &*e;
@@ -79,6 +94,8 @@ private:
 	/// By the token of the other side.
 	std::unordered_multimap<spi::token, std::uint32_t> reading_;
 	std::deque<end> ends_;
+	std::unordered_map<std::uint64_t, end> told_; // by key
+	std::deque<std::uint64_t> order_;             // of told_, oldest first
 };
 
 } // namespace coop::net::ud

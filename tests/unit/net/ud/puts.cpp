@@ -285,6 +285,27 @@ TEST_F(bulk_put, into_a_reusable_buffer_that_comes_again_is_read_once)
 	EXPECT_EQ(wire_.all.back().text.result, outcome::good);
 }
 
+// An end that is lost stays known however many others were told meanwhile.
+TEST_F(bulk_put, whose_end_is_lost_is_remembered_beside_many_others)
+{
+	core_.next_use = 100;
+	submit(queue_type::passive_bulk_recv, true, 1);
+	for (std::uint64_t use = 0; use < 1500; use++) {
+		bulk_->heard({bulk_kind::put_at, outcome::good, ours, our_key, theirs,
+			      their_key + use, 4096},
+			     n, 2);
+		run(2);
+		read(1, 0, 2);
+		arrived(use ? 0 : -EHOSTDOWN, 2);
+	}
+	hear(bulk_kind::put_at, outcome::good, 3); // the first one again
+	EXPECT_EQ(core_.next_use, 1600u);
+	EXPECT_EQ(wire_.all.back().text.kind, bulk_kind::done);
+	EXPECT_EQ(wire_.all.back().text.sender_key, 0u);
+	EXPECT_EQ(wire_.all.back().text.key, their_key);
+	EXPECT_EQ(wire_.all.back().text.result, outcome::good);
+}
+
 // A read that was given up ends later than its peer's number.
 TEST_F(bulk_put, of_a_peer_that_was_given_up_fails_there_too)
 {
