@@ -347,7 +347,7 @@ void connection::run(work w, bool more)
 		server_.malformed.fetch_add(1, std::memory_order_relaxed);
 		return refuse(r, EBADMSG);
 	}
-	if (!restores(r))
+	if (!session_->relied_on && !restores(r)) // its threads share the line: write it once
 		session_->relied_on = true;
 	reply out;
 	switch (r.head.op) {
