@@ -292,21 +292,29 @@ int storage_link::restore(std::string &why)
 	return reclaim(why);
 }
 
-// Reclaims the locks that this mount held. An open file whose lock is lost is closed.
+// Reclaims the locks that this mount held, and closes the open files whose locks are lost. If the
+// connection is lost meanwhile, the next one does both again: so nothing is forgotten before the
+// daemon has closed all of them. A file that it still had open could be written under a lock of
+// another client.
 int storage_link::reclaim(std::string &why)
 {
 	std::map<std::uint64_t, handle> lost_files;
 	coop_st_header h;
 	coop_st_body got;
-	int err = 0;
+	const auto say = [&](std::uint16_t op, const coop_st_body &ask) {
+		const int err = exchange(op, ask, h, got);
+		if (err)
+			why = std::strerror(-err);
+		return err;
+	};
 	for (const lock_book::lock &l : locks_.held()) {
 		coop_st_body ask{};
 		ask.fh = bytes_of(l.fh);
 		ask.open_id = l.open_id;
 		ask.lock = l.what;
 		ask.flags = COOP_ST_L_RECLAIM;
-		if ((err = exchange(COOP_ST_LOCK, ask, h, got)))
-			break;
+		if (int err = say(COOP_ST_LOCK, ask))
+			return err;
 		if (h.status)
 			lost_files.emplace(l.open_id, l.fh);
 	}
@@ -320,18 +328,16 @@ int storage_link::reclaim(std::string &why)
 		coop_st_body ask{};
 		ask.fh = bytes_of(fh);
 		ask.open_id = id;
+		if (int err = say(COOP_ST_CLOSE, ask))
+			return err;
+	}
+	for (const auto &[id, fh] : lost_files) {
 		spdlog::error("storage {}: a lock is lost; its open file can no longer be used",
 			      options_.server);
-		if (!err)
-			err = exchange(COOP_ST_CLOSE, ask, h, got);
 		locks_.lost(id);
 		closed(id);
 	}
-	if (!err)
-		err = exchange(COOP_ST_RECLAIMED, coop_st_body{}, h, got);
-	if (err)
-		why = std::strerror(-err);
-	return err;
+	return say(COOP_ST_RECLAIMED, coop_st_body{});
 }
 
 // The grant of a pending lock may have been lost with the old connection.

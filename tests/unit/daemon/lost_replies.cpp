@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT
+// lost_replies.cpp - a reply is lost together with its connection: what the client believes from
+// then on is what the daemon does.
+#include "relay.hpp"
+
+using namespace rig;
+
+namespace
+{
+
+constexpr coop_st_lock all{1, 0, ~0ull, COOP_ST_LOCK_POSIX, COOP_ST_LOCK_WRITE, 1};
+
+int lock_now(storage &s, const entry &e, std::uint64_t open_id)
+{
+	std::uint64_t cookie;
+	return s.lock(e.fh, open_id, all, false, nullptr, cookie);
+}
+
+} // namespace
+
+// client_ is connected to the daemon, the others to the relay.
+class daemon_lost_replies : public daemon_test
+{
+protected:
+	void SetUp() override
+	{
+		daemon_test::SetUp();
+		put("f", "0123456789");
+		put("g", "0123456789");
+		up();
+		f_ = find("f");
+		g_ = find("g");
+		between_ = std::make_unique<relay>(port_);
+	}
+	std::unique_ptr<storage> join()
+	{
+		storage_options o = client_options();
+		o.port = between_->port;
+		return storage::connect(o);
+	}
+	std::uint64_t open_at(storage &s, const entry &e)
+	{
+		open_result o{};
+		EXPECT_EQ(s.open(me(), e.fh, O_RDWR, 0, o), 0);
+		return o.open_id;
+	}
+
+	entry f_, g_;
+	std::unique_ptr<relay> between_;
+};
+
+// The replies are those to two requests of the handshake, three OPENs, two LOCKs, three CLOSEs and
+// RECLAIMED.
+TEST_F(daemon_lost_replies, without_its_lock_an_open_file_is_of_no_use_whichever_is_lost)
+{
+	spdlog::set_level(spdlog::level::critical); // each lost lock is an error in the log
+	for (unsigned lost = 1; lost <= 11; lost++) {
+		const auto c = join();
+		const std::uint64_t f = open_at(*c, f_), g = open_at(*c, g_),
+				    with = open_at(*c, f_);
+		ASSERT_TRUE(c->goes_with(with, f));
+		ASSERT_EQ(lock_now(*c, f_, f), 0);
+		ASSERT_EQ(lock_now(*c, g_, g), 0);
+		server_.reset();
+		std::filesystem::remove_all(base_ / "state" / "locks"); // it forgets the locks
+		const unsigned tries = between_->connections;
+		ASSERT_TRUE(eventually([&] { return between_->connections > tries; }));
+		between_->cut_at = lost;
+		start_again();
+		ASSERT_TRUE(eventually([&] { return c->stats().reconnects == 1; })) << lost;
+		EXPECT_EQ(between_->cut_at, 0u) << lost;
+		write_result out;
+		EXPECT_EQ(write_text(*c, f_, f, 0, "mine", out), -EBADF) << lost;
+		EXPECT_EQ(write_text(*c, g_, g, 0, "mine", out), -EBADF) << lost;
+		EXPECT_EQ(write_text(*c, f_, with, 0, "mine", out), -EBADF) << lost;
+	}
+	EXPECT_EQ(disk("f"), "0123456789");
+	EXPECT_EQ(disk("g"), "0123456789");
+}
