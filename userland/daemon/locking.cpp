@@ -44,17 +44,24 @@ int service::lock(const exported &, session &s, call r, reply &out)
 		return -EBADF;
 	if (r.body.lock.type == COOP_ST_LOCK_NONE || flags & ~(COOP_ST_L_WAIT | COOP_ST_L_RECLAIM))
 		return -EINVAL;
-	if (flags & COOP_ST_L_RECLAIM ? !recovery.may_reclaim(s.id) : recovery.in_grace())
-		return flags & COOP_ST_L_RECLAIM ? -ESTALE : -EAGAIN;
+	const bool reclaims = flags & COOP_ST_L_RECLAIM;
+	const lock_table::asked asked = asked_of(s, *f, r.body);
+	// Taken back already, before the client lost a connection and began anew. No other session
+	// has held it since, so it does not matter whether the grace time is over.
+	const bool held = reclaims && locks.holds(asked);
+	if (!held && (reclaims ? !recovery.may_reclaim(s.id) : recovery.in_grace()))
+		return reclaims ? -ESTALE : -EAGAIN;
 	recovery.holds(s.id);
-	lock_table::grants grants;
-	const int result =
-		locks.lock(s.shared_from_this(), asked_of(s, *f, r.body),
-			   !(flags & COOP_ST_L_RECLAIM) && flags & COOP_ST_L_WAIT, grants);
-	tell(grants);
+	int result = COOP_ST_LOCK_HELD;
+	if (!held) {
+		lock_table::grants grants;
+		result = locks.lock(s.shared_from_this(), asked,
+				    !reclaims && flags & COOP_ST_L_WAIT, grants);
+		tell(grants);
+	}
 	if (result < 0)
 		return result;
-	if (result == COOP_ST_LOCK_CONFLICT && flags & COOP_ST_L_RECLAIM)
+	if (result == COOP_ST_LOCK_CONFLICT && reclaims)
 		return -ESTALE;
 	out.body.flags = static_cast<u32>(result);
 	// The session or the open file may have ended in between, before or after the lock was

@@ -189,6 +189,21 @@ bool lock_table::cancel(const coop_fid &fid, const session *s, std::uint64_t coo
 	return true;
 }
 
+// One range suffices: adjacent ones that are alike are joined.
+bool lock_table::holds(const asked &a) const
+{
+	std::lock_guard lock(mutex_);
+	const auto at = files_.find(a.file);
+	const ranges::range &r = a.range;
+	return at != files_.end() &&
+	       std::any_of(at->second.locks.held().begin(), at->second.locks.held().end(),
+			   [&r](const ranges::range &h) {
+				   return h.owner == r.owner && h.open_id == r.open_id &&
+					  h.kind == r.kind && h.exclusive == r.exclusive &&
+					  h.start <= r.start && h.end >= r.end;
+			   });
+}
+
 bool lock_table::test(const asked &a, ranges::range &conflict) const
 {
 	std::lock_guard lock(mutex_);

@@ -57,6 +57,8 @@ public:
 	// Cancels a wait. False: there is no such wait any more, so the lock is held.
 	[[nodiscard]] bool cancel(const coop_fid &, const session *, std::uint64_t cookie,
 				  grants &out);
+	// The owner holds this lock, taken through this open file.
+	[[nodiscard]] bool holds(const asked &) const;
 	// Finds a lock that conflicts; false: there is none.
 	[[nodiscard]] bool test(const asked &, ranges::range &conflict) const;
 	// Drops locks and waits of this open file, or of this session.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // locks.cpp - locks among clients of one daemon: ranges, queues, deadlocks, clients that end,
 // daemons that restart.
-#include "rig.hpp"
+#include "members_rig.hpp"
 
 #include <random>
 
@@ -26,6 +26,38 @@ coop_st_lock whole(std::uint64_t owner, std::uint32_t type)
 }
 
 constexpr std::uint32_t rd = COOP_ST_LOCK_READ, wr = COOP_ST_LOCK_WRITE;
+
+// Its session's id begins with 'm'. Restores what it had: one open file, and its lock.
+class mute_client : public plain_client
+{
+public:
+	mute_client(std::uint16_t port, const entry &e, std::uint64_t used) :
+		plain_client(port, COOP_ST_VERSION, COOP_ST_VERSION, 'm', used),
+		forgotten(got.flags & COOP_ST_W_NEW_SESSION),
+		file_(e)
+	{
+	}
+	int open_again() { return open(file_, 1, COOP_ST_O_READ | COOP_ST_O_AGAIN); }
+	int lock(const coop_st_lock &l, std::uint32_t how = 0)
+	{
+		coop_st_body b = on(file_, 1);
+		b.lock = l;
+		b.flags = how;
+		return ask(COOP_ST_LOCK, b);
+	}
+	int close() { return plain_client::close(file_, 1); }
+	static std::string session()
+	{
+		std::string id(COOP_ST_SESSION, 0);
+		id[0] = 'm';
+		return id;
+	}
+
+	const bool forgotten; // the daemon said so
+
+private:
+	const entry file_;
+};
 
 // A client that has the file open.
 struct node {
@@ -302,6 +334,63 @@ TEST_F(daemon_locks, without_its_lock_an_open_file_is_of_no_use)
 	ASSERT_EQ(a->s->open(me(), a->file.fh, O_RDWR | O_APPEND, 0, late), 0);
 	EXPECT_FALSE(a->s->goes_with(late.open_id, a->open_id));
 	EXPECT_EQ(disk("f"), "0123456789");
+}
+
+// A client is told that it was forgotten until it has restored all. Its connection may be lost
+// after the daemon has given locks to others again: its own are still there.
+class daemon_locks_restored : public daemon_locks
+{
+protected:
+	void restore_and_lose_the_connection()
+	{
+		start();
+		rival_ = join();
+		mute_client first(port_, rival_->file, 0);
+		ASSERT_EQ(first.open(rival_->file, 1), 0);
+		ASSERT_EQ(first.lock(whole(1, wr)), 0);
+		restart();
+		second_ = come_back(first.used());
+		ASSERT_EQ(second_->lock(whole(1, wr), COOP_ST_L_RECLAIM), 0);
+	}
+	std::unique_ptr<mute_client> come_back(std::uint64_t used)
+	{
+		auto c = std::make_unique<mute_client>(port_, rival_->file, used);
+		EXPECT_TRUE(c->forgotten);
+		EXPECT_EQ(c->open_again(), 0);
+		return c;
+	}
+	void expect_it_holds(mute_client &c)
+	{
+		EXPECT_EQ(c.lock(whole(1, wr), COOP_ST_L_RECLAIM), 0);
+		EXPECT_EQ(c.got.flags, COOP_ST_LOCK_HELD + 0u);
+		EXPECT_EQ(rival_->lock(whole(1, wr)), -EAGAIN);
+		EXPECT_TRUE(stats_say("locks 1"));
+	}
+
+	std::unique_ptr<node> rival_;
+	std::unique_ptr<mute_client> second_;
+};
+
+TEST_F(daemon_locks_restored, a_lock_that_was_taken_back_is_kept_when_the_grace_time_is_over)
+{
+	restore_and_lose_the_connection();
+	server_->files().recovery.reclaimed(mute_client::session()); // as at the end of that time
+	const auto third = come_back(second_->used());
+	expect_it_holds(*third);
+	EXPECT_EQ(third->lock(whole(2, wr), COOP_ST_L_RECLAIM), ESTALE) << "another owner";
+	EXPECT_EQ(third->lock(range(1, rd), COOP_ST_L_RECLAIM), ESTALE) << "another kind";
+	EXPECT_EQ(third->close(), 0);
+	EXPECT_EQ(rival_->lock(whole(1, wr)), 0);
+	ASSERT_EQ(third->open_again(), 0);
+	EXPECT_EQ(third->lock(whole(1, wr), COOP_ST_L_RECLAIM), ESTALE) << "it was given back";
+}
+
+TEST_F(daemon_locks_restored, the_end_of_restoring_may_come_late_on_a_lost_connection)
+{
+	restore_and_lose_the_connection();
+	const auto third = come_back(second_->used() + 1);
+	(void)second_->ask(COOP_ST_RECLAIMED, {});
+	expect_it_holds(*third);
 }
 
 // Against an array with one owner per byte.

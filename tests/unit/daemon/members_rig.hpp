@@ -127,7 +127,10 @@ protected:
 class plain_client
 {
 public:
-	plain_client(std::uint16_t port, std::uint16_t low, std::uint16_t high, char session)
+	// used: the latest request id of its session, on an earlier connection.
+	plain_client(std::uint16_t port, std::uint16_t low, std::uint16_t high, char session,
+		     std::uint64_t used = 0) :
+		id_(used)
 	{
 		fd_ = coop::unique_fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
 		sockaddr_in a{};
@@ -153,7 +156,7 @@ public:
 		const int n = coop_st_body_put(&b, coop_st_request_fields(op), buf + COOP_ST_HEADER,
 					       COOP_ST_BODY_MAX);
 		EXPECT_GE(n, 0);
-		coop_st_header h{op, 0, static_cast<u32>(n), 0, 0, ++id_};
+		coop_st_header h{op, flags, static_cast<u32>(n), 0, 0, ++id_};
 		coop_st_header_put(&h, buf);
 		const std::size_t all = COOP_ST_HEADER + static_cast<std::size_t>(n);
 		EXPECT_EQ(::send(fd_.get(), buf, all, MSG_NOSIGNAL), static_cast<ssize_t>(all));
@@ -166,14 +169,23 @@ public:
 			pushes.push_back(h.op);
 		}
 	}
-	int open(const entry &e, std::uint64_t open_id)
+	static coop_st_body on(const entry &e, std::uint64_t open_id)
 	{
 		coop_st_body b{};
 		b.fh = {reinterpret_cast<const u8 *>(e.fh.data()), static_cast<u32>(e.fh.size())};
 		b.cred.uid = ::geteuid();
-		b.flags = COOP_ST_O_READ;
 		b.open_id = open_id;
+		return b;
+	}
+	int open(const entry &e, std::uint64_t open_id, std::uint32_t how = COOP_ST_O_READ)
+	{
+		coop_st_body b = on(e, open_id);
+		b.flags = how;
 		return ask(COOP_ST_OPEN, b);
+	}
+	int close(const entry &e, std::uint64_t open_id)
+	{
+		return ask(COOP_ST_CLOSE, on(e, open_id));
 	}
 	int enroll(std::uint32_t n)
 	{
@@ -187,8 +199,10 @@ public:
 	}
 	void cut() { ::shutdown(fd_.get(), SHUT_RDWR); }
 	int fd() const { return fd_.get(); }
+	std::uint64_t used() const { return id_; }
 
 	int status = 0;
+	std::uint16_t flags = 0; // of the next requests' headers
 	std::uint16_t chosen_min = 0, chosen_max = 0;
 	std::vector<std::uint16_t> pushes; // operations
 	coop_st_body got{};                // the latest reply
@@ -215,7 +229,7 @@ private:
 	}
 
 	coop::unique_fd fd_;
-	std::uint64_t id_ = 0;
+	std::uint64_t id_;
 	std::vector<std::uint8_t> body_;
 };
 
