@@ -61,9 +61,10 @@ lock_recovery::lock_recovery(const std::string &state_dir, std::chrono::millisec
 			break;
 		const std::string session = unhex(at->path().filename().string());
 		if (!session.empty())
-			expected_.insert(session);
+			expected_.emplace(session, false);
 	}
-	known_ = expected_;
+	for (const auto &[session, some] : expected_)
+		known_.insert(session);
 	if (!expected_.empty())
 		spdlog::info(
 			"{} clients held locks: new locks wait until they reclaim, at most {} s",
@@ -76,10 +77,12 @@ std::string lock_recovery::path_of(const std::string &session) const
 	return dir_ + "/" + hex(session);
 }
 
-// Sessions that have not come back lose their locks.
+// Sessions that have not come back lose their locks. Others keep those that they have reclaimed.
 void lock_recovery::finish_locked()
 {
-	for (const std::string &session : expected_) {
+	for (const auto &[session, some] : expected_) {
+		if (some)
+			continue;
 		spdlog::warn("a client that held locks did not reconnect: its locks are released");
 		known_.erase(session);
 		::unlink(path_of(session).c_str());
@@ -112,6 +115,8 @@ void lock_recovery::reclaimed(const std::string &session)
 void lock_recovery::holds(const std::string &session)
 {
 	std::lock_guard lock(mutex_);
+	if (const auto back = expected_.find(session); back != expected_.end())
+		back->second = true;
 	if (dir_.empty() || known_.contains(session))
 		return;
 	// Only the name matters; it must survive a crash of the machine.

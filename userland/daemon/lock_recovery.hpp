@@ -6,11 +6,13 @@
 // directory, and syncs it before it replies. A daemon that finds such files at its start knows
 // which sessions may come back. Until all of them have reclaimed their locks, or the grace time is
 // over, it grants only reclaimed locks: so no lock goes to another session while its holder
-// reconnects. If the directory cannot be used, a restart loses all locks, and the daemon warns of
-// it at its start.
+// reconnects. Then it removes the files of the sessions that have reclaimed nothing; a session that
+// holds a lock always has its file. If the directory cannot be used, a restart loses all locks, and
+// the daemon warns of it at its start.
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <mutex>
 #include <set>
 #include <string>
@@ -46,8 +48,9 @@ private:
 	std::string dir_; // empty: unusable
 	const clock::time_point end_;
 	std::mutex mutex_;
-	std::set<std::string> expected_; // sessions that held locks and have not come back
-	std::set<std::string> known_;    // sessions that have a file
+	// Sessions that held locks and have not reclaimed all of them; true: some.
+	std::map<std::string, bool> expected_;
+	std::set<std::string> known_; // sessions that have a file
 };
 
 } // namespace coop::daemon

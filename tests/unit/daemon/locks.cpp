@@ -393,6 +393,29 @@ TEST_F(daemon_locks_restored, the_end_of_restoring_may_come_late_on_a_lost_conne
 	expect_it_holds(*third);
 }
 
+TEST_F(daemon_locks, who_took_locks_back_may_do_so_after_the_next_restart)
+{
+	const std::string dir = (base_ / "state").string();
+	const std::string came(COOP_ST_SESSION, 'c'), stayed_away(COOP_ST_SESSION, 's');
+	constexpr std::chrono::milliseconds none{0};
+	using coop::daemon::lock_recovery;
+	{
+		lock_recovery first(dir);
+		first.holds(came);
+		first.holds(stayed_away);
+	}
+	{
+		lock_recovery second(dir, none);
+		second.holds(came);
+		EXPECT_FALSE(second.in_grace());
+	}
+	lock_recovery third(dir);
+	EXPECT_TRUE(third.may_reclaim(came));
+	EXPECT_FALSE(third.may_reclaim(stayed_away));
+	third.ended(came);
+	EXPECT_FALSE(third.in_grace());
+}
+
 // Against an array with one owner per byte.
 TEST(lock_ranges, ranges_are_split_and_joined_like_single_bytes)
 {
