@@ -409,7 +409,7 @@ bool coop_st_op_known(u16 op);
 u16 coop_st_op_since(u16 op);
 /* A message that the daemon sends unasked. */
 bool coop_st_op_is_push(u16 op);
-/* True if a second execution would have another result; the daemon remembers the replies. */
+/* True if a second or a late execution could do harm; the daemon remembers the replies. */
 bool coop_st_op_changes(u16 op);
 /* Most bytes of data that a request of this operation may carry. */
 u32 coop_st_request_data_max(u16 op);

@@ -347,7 +347,9 @@ void connection::run(work w, bool more)
 		server_.malformed.fetch_add(1, std::memory_order_relaxed);
 		return refuse(r, EBADMSG);
 	}
-	if (!session_->relied_on && !restores(r)) // its threads share the line: write it once
+	const bool relies = !session_->relied_on && !restores(r); // threads share it: write once
+	const bool changes = coop_st_op_changes(r.head.op);
+	if (relies && !changes)
 		session_->relied_on = true;
 	reply out;
 	switch (r.head.op) {
@@ -370,7 +372,7 @@ void connection::run(work w, bool more)
 	}
 	if (r.head.op == COOP_ST_BUNDLE)
 		return bundle(std::move(w));
-	if (!coop_st_op_changes(r.head.op)) {
+	if (!changes) {
 		r.copy_most = copy_most();
 		server_.files().execute(*export_, *session_, r, out);
 		return answer(r, out, more);
@@ -401,6 +403,8 @@ void connection::run(work w, bool more)
 	case session::verdict::run:
 		break;
 	}
+	if (relies)
+		session_->relied_on = true;
 	change(std::move(w));
 }
 

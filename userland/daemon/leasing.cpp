@@ -106,6 +106,8 @@ void service::touched(const exported &in, session &, call r, lease_table::extent
 	const std::string name(view(b.name));
 	inode_ref n, n2;
 	keeps = 0;
+	if (!(coop_st_request_fields(r.head.op) & COOP_ST_FH))
+		return;
 	if (inodes.get(in, view(b.fh), n))
 		return; // the operation will return the error
 	switch (r.head.op) {

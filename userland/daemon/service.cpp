@@ -166,8 +166,8 @@ constexpr std::array<service::operation, COOP_ST_OP_END> service::operations = [
 	return t;
 }();
 
-// Changes that a read-only export refuses. Opens for reading, closes and locks change no file: they
-// count as changes of a session only because they must not run twice.
+// Changes that a read-only export refuses. Opens for reading, closes, locks and returns of leases
+// change no file: they count as changes of a session only because they must run once and in order.
 static bool alters(const request &r)
 {
 	switch (r.head.op) {
@@ -179,6 +179,7 @@ static bool alters(const request &r)
 	case COOP_ST_LOCK:
 	case COOP_ST_UNLOCK:
 	case COOP_ST_RECLAIMED:
+	case COOP_ST_LEASE_RETURN:
 		return false;
 	default:
 		return coop_st_op_changes(r.head.op);

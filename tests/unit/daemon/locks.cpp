@@ -363,7 +363,6 @@ protected:
 	{
 		EXPECT_EQ(c.lock(whole(1, wr), COOP_ST_L_RECLAIM), 0);
 		EXPECT_EQ(c.got.flags, COOP_ST_LOCK_HELD + 0u);
-		EXPECT_EQ(rival_->lock(whole(1, wr)), -EAGAIN);
 		EXPECT_TRUE(stats_say("locks 1"));
 	}
 
@@ -377,6 +376,7 @@ TEST_F(daemon_locks_restored, a_lock_that_was_taken_back_is_kept_when_the_grace_
 	server_->files().recovery.reclaimed(mute_client::session()); // as at the end of that time
 	const auto third = come_back(second_->used());
 	expect_it_holds(*third);
+	EXPECT_EQ(rival_->lock(whole(1, wr)), -EAGAIN);
 	EXPECT_EQ(third->lock(whole(2, wr), COOP_ST_L_RECLAIM), ESTALE) << "another owner";
 	EXPECT_EQ(third->lock(range(1, rd), COOP_ST_L_RECLAIM), ESTALE) << "another kind";
 	EXPECT_EQ(third->close(), 0);
@@ -389,8 +389,14 @@ TEST_F(daemon_locks_restored, the_end_of_restoring_may_come_late_on_a_lost_conne
 {
 	restore_and_lose_the_connection();
 	const auto third = come_back(second_->used() + 1);
-	(void)second_->ask(COOP_ST_RECLAIMED, {});
+	EXPECT_EQ(second_->ask(COOP_ST_RECLAIMED, {}), -1) << "it is not run";
+	EXPECT_TRUE(server_->files().recovery.may_reclaim(mute_client::session()));
 	expect_it_holds(*third);
+	const auto fourth = come_back(third->used());
+	expect_it_holds(*fourth);
+	EXPECT_EQ(fourth->ask(COOP_ST_RECLAIMED, {}), 0);
+	EXPECT_FALSE(server_->files().recovery.may_reclaim(mute_client::session()));
+	EXPECT_EQ(rival_->lock(whole(1, wr)), -EAGAIN);
 }
 
 TEST_F(daemon_locks, who_took_locks_back_may_do_so_after_the_next_restart)

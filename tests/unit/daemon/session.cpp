@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 // session.cpp - keys, members, openers, lost connections, restarts.
+#include "members_rig.hpp"
 #include "relay.hpp"
 
-#include <arpa/inet.h>
 #include <atomic>
 #include <sstream>
-#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include "userland/client/asker.hpp"
@@ -17,15 +16,6 @@ using daemon_session = daemon_test;
 
 namespace
 {
-
-coop_addr address(std::uint32_t n)
-{
-	coop_addr a{};
-	a.gid[15] = 1;
-	a.qpn = n;
-	a.qkey = 7;
-	return a;
-}
 
 struct killed final : coop::client::asker {
 	bool gone() override { return true; }
@@ -367,6 +357,24 @@ TEST_F(daemon_session, what_arrives_on_a_replaced_connection_is_not_run)
 	s.done(1, "reply");
 	EXPECT_EQ(s.admit(old, 1, nullptr, out), verdict::late);
 	EXPECT_EQ(s.admit(now, 1, nullptr, out), verdict::answered);
+}
+
+TEST_F(daemon_session, a_lease_given_on_the_newer_connection_is_not_returned_on_the_older_one)
+{
+	up();
+	std::filesystem::create_directory(tree_ / "d");
+	const entry d = find("d");
+	plain_client older(port_, COOP_ST_VERSION, COOP_ST_VERSION, 'l');
+	plain_client newer(port_, COOP_ST_VERSION, COOP_ST_VERSION, 'l', older.used() + 2);
+	newer.flags = COOP_ST_F_LEASE;
+	coop_st_body one{};
+	one.fid = d.attr.fid;
+	ASSERT_EQ(newer.ask(COOP_ST_GETATTR, plain_client::on(d, 0)), 0);
+	ASSERT_TRUE(newer.got.attr.has & COOP_ST_HAS_LEASE);
+	EXPECT_EQ(older.ask(COOP_ST_LEASE_RETURN, one), -1) << "it is not run";
+	EXPECT_EQ(server_->files().leases.held(), 1u);
+	EXPECT_EQ(newer.ask(COOP_ST_LEASE_RETURN, one), 0);
+	EXPECT_EQ(server_->files().leases.held(), 0u);
 }
 
 TEST_F(daemon_session, silent_strangers_do_not_keep_clients_out)
