@@ -201,8 +201,10 @@ int service::opened(session &s, inode_ref n, call r, std::uint32_t want_inline,
 	}
 	// A single client cannot use up all inodes.
 	int err = s.add(open_id, f, std::min(opens_max, inodes.capacity() / 2));
+	const bool added = !err;
 	if (err == -EEXIST && flags & COOP_ST_O_AGAIN) {
-		// The connection was lost while the client restored its files: it begins anew.
+		// The connection was lost while the client restored its files: it begins anew. The
+		// request that added the file may still run.
 		const std::shared_ptr<open_file> same = s.find(open_id);
 		if (same && same->node == n && same->flags == flags) {
 			f = same;
@@ -231,14 +233,17 @@ int service::opened(session &s, inode_ref n, call r, std::uint32_t want_inline,
 	}
 	if (err) {
 		// A client that does not wait for the reply may be using the open file already: it
-		// stays valid until its last user drops it.
-		s.take(open_id);
+		// stays valid until its last user drops it, but without locks. What an earlier
+		// request added stays open, because its reply may have said that it is.
+		if (added && s.take_back(open_id, *f))
+			closed(s, open_id, *f);
 		return err;
 	}
 	if (!out.body.attr.nlink)
 		inodes.discard(n->handle); // when its last holder drops it
 	const std::uint64_t version = out.body.attr.version;
-	seat(s, *n, out.body.attr, *f);
+	if (added)
+		seat(s, *n, out.body.attr, *f);
 	// A client that opened the file once may open it again without asking us.
 	const bool guarded = lease && leases.guard(n);
 	std::vector<std::uint32_t> others;

@@ -60,6 +60,16 @@ std::shared_ptr<open_file> session::take(std::uint64_t open_id)
 	return node ? std::move(node.mapped()) : nullptr;
 }
 
+bool session::take_back(std::uint64_t open_id, const open_file &f)
+{
+	std::lock_guard lock(mutex_);
+	const auto it = opens_.find(open_id);
+	if (it == opens_.end() || it->second.get() != &f)
+		return false;
+	opens_.erase(it); // the caller refers to the file
+	return true;
+}
+
 std::size_t session::opens() const
 {
 	std::lock_guard lock(mutex_);

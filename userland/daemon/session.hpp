@@ -42,7 +42,7 @@ struct open_file {
 	inode_ref node;
 	std::uint32_t flags; // enum coop_st_open_flag
 	opener who;
-	audience_table::seat seat; // used by the OPEN and the destructor only
+	audience_table::seat seat; // used by the OPEN that added it and by the destructor only
 	~open_file();
 };
 
@@ -75,6 +75,8 @@ public:
 	// 0, -EMFILE: 'most' are open, or -EEXIST
 	[[nodiscard]] int add(std::uint64_t open_id, std::shared_ptr<open_file>, std::size_t most);
 	std::shared_ptr<open_file> take(std::uint64_t open_id);
+	// False: it is no longer this file that is open under the id.
+	bool take_back(std::uint64_t open_id, const open_file &);
 	std::size_t opens() const;
 
 	enum class verdict {

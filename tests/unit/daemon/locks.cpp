@@ -399,6 +399,31 @@ TEST_F(daemon_locks_restored, the_end_of_restoring_may_come_late_on_a_lost_conne
 	EXPECT_EQ(rival_->lock(whole(1, wr)), -EAGAIN);
 }
 
+// A program on the daemon's machine may make it fail for a while, once the close of a writer has
+// dropped the descriptor to read from.
+TEST_F(daemon_locks_restored, an_open_that_meets_itself_and_fails_closes_nothing)
+{
+	start();
+	rival_ = join();
+	const entry e = rival_->file;
+	std::filesystem::permissions(tree_ / "f", std::filesystem::perms::all);
+	mute_client c(port_, e, 0);
+	constexpr std::uint32_t program = COOP_ST_O_READ | COOP_ST_O_EXEC | COOP_ST_O_AGAIN;
+	ASSERT_EQ(c.open(e, 1, program), 0);
+	ASSERT_EQ(c.lock(whole(1, wr)), 0);
+	write_result w{};
+	ASSERT_EQ(rival_->s->close(e.fh, rival_->open_id, w), 0);
+	{
+		const coop::unique_fd used(::open((tree_ / "f").c_str(), O_RDWR | O_CLOEXEC));
+		ASSERT_EQ(::fcntl(used.get(), F_SETLEASE, F_WRLCK), 0);
+		EXPECT_EQ(c.open(e, 1, program), EAGAIN);
+	}
+	rival_ = join();
+	EXPECT_EQ(rival_->lock(whole(1, wr)), -EAGAIN);
+	EXPECT_EQ(c.close(), 0);
+	EXPECT_EQ(rival_->lock(whole(1, wr)), 0);
+}
+
 TEST_F(daemon_locks, who_took_locks_back_may_do_so_after_the_next_restart)
 {
 	const std::string dir = (base_ / "state").string();
