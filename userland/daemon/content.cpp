@@ -200,7 +200,8 @@ int service::opened(session &s, inode_ref n, call r, std::uint32_t want_inline,
 		f->who = opener::of(cred);
 	}
 	// A single client cannot use up all inodes.
-	int err = s.add(open_id, f, std::min(opens_max, inodes.capacity() / 2));
+	int err = s.add(open_id, f, std::min(opens_max, inodes.capacity() / 2),
+			flags & COOP_ST_O_AGAIN);
 	const bool added = !err;
 	if (err == -EEXIST && flags & COOP_ST_O_AGAIN) {
 		// The connection was lost while the client restored its files: it begins anew. The
@@ -406,7 +407,7 @@ int service::tmpfile(const exported &in, session &s, call r, reply &out)
 
 int service::close(const exported &, session &s, call r, reply &out)
 {
-	std::shared_ptr<open_file> f = s.take(r.body.open_id);
+	std::shared_ptr<open_file> f = s.close(r.body.open_id);
 	if (!f)
 		return -EBADF;
 	inode_ref n = f->node;

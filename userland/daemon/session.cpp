@@ -2,6 +2,7 @@
 // session.cpp - open files and remembered replies of one session.
 #include "userland/daemon/session.hpp"
 
+#include <algorithm>
 #include <cerrno>
 
 namespace coop::daemon
@@ -39,9 +40,12 @@ std::shared_ptr<open_file> session::find(std::uint64_t open_id)
 	return it == opens_.end() ? nullptr : it->second;
 }
 
-int session::add(std::uint64_t open_id, std::shared_ptr<open_file> f, std::size_t most)
+int session::add(std::uint64_t open_id, std::shared_ptr<open_file> f, std::size_t most,
+		 bool restored)
 {
 	std::lock_guard lock(mutex_);
+	if (!restored && std::find(given_up_.begin(), given_up_.end(), open_id) != given_up_.end())
+		return -EBADF;
 	const auto [it, added] = opens_.try_emplace(open_id);
 	if (!added)
 		return -EEXIST;
@@ -58,6 +62,17 @@ std::shared_ptr<open_file> session::take(std::uint64_t open_id)
 	std::lock_guard lock(mutex_);
 	auto node = opens_.extract(open_id);
 	return node ? std::move(node.mapped()) : nullptr;
+}
+
+std::shared_ptr<open_file> session::close(std::uint64_t open_id)
+{
+	std::lock_guard lock(mutex_);
+	if (auto node = opens_.extract(open_id))
+		return std::move(node.mapped());
+	given_up_.push_back(open_id);
+	if (given_up_.size() > replies_kept)
+		given_up_.pop_front();
+	return nullptr;
 }
 
 bool session::take_back(std::uint64_t open_id, const open_file &f)

@@ -72,9 +72,14 @@ public:
 	const bool of_bundle;
 
 	[[nodiscard]] std::shared_ptr<open_file> find(std::uint64_t open_id);
-	// 0, -EMFILE: 'most' are open, or -EEXIST
-	[[nodiscard]] int add(std::uint64_t open_id, std::shared_ptr<open_file>, std::size_t most);
+	// 0, -EMFILE: 'most' are open, -EEXIST, or -EBADF: its CLOSE came first. restored: the
+	// client opens it again under the id that it had.
+	[[nodiscard]] int add(std::uint64_t open_id, std::shared_ptr<open_file>, std::size_t most,
+			      bool restored = false);
 	std::shared_ptr<open_file> take(std::uint64_t open_id);
+	// For CLOSE. If there is no such open file, an OPEN that runs later makes none: the client
+	// has given it up, and no client uses an id for another file.
+	std::shared_ptr<open_file> close(std::uint64_t open_id);
 	// False: it is no longer this file that is open under the id.
 	bool take_back(std::uint64_t open_id, const open_file &);
 	std::size_t opens() const;
@@ -130,6 +135,9 @@ private:
 	pusher push_;
 	std::function<void()> flush_;
 	std::unordered_map<std::uint64_t, std::shared_ptr<open_file>> opens_;
+	// Ids that were closed but not open: the latest replies_kept, oldest first. Far fewer
+	// requests of a client can still run.
+	std::deque<std::uint64_t> given_up_;
 	std::unordered_map<std::uint64_t, kept> replies_;
 	std::deque<std::uint64_t> order_; // finished ones, oldest first
 };

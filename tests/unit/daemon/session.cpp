@@ -377,6 +377,26 @@ TEST_F(daemon_session, a_lease_given_on_the_newer_connection_is_not_returned_on_
 	EXPECT_EQ(server_->files().leases.held(), 0u);
 }
 
+// A client that gave up an OPEN sends the CLOSE on the next connection, while the OPEN may still
+// wait for other clients' leases.
+TEST_F(daemon_session, an_open_that_runs_after_its_close_leaves_nothing_open)
+{
+	up();
+	put("f", "text");
+	const entry e = find("f");
+	plain_client c(port_, COOP_ST_VERSION, COOP_ST_VERSION, 'c');
+	EXPECT_EQ(c.close(e, 1), EBADF);
+	EXPECT_EQ(c.open(e, 1), EBADF);
+	EXPECT_EQ(c.close(e, 1), EBADF);
+	EXPECT_EQ(c.open(e, 2), 0);
+	EXPECT_EQ(c.close(e, 2), 0);
+	EXPECT_EQ(c.open(e, 1, COOP_ST_O_READ | COOP_ST_O_AGAIN), 0) << "it is restored";
+	EXPECT_EQ(c.close(e, 1), 0);
+	for (std::uint64_t id = 10; id < 10 + 2 * coop::daemon::replies_kept; id++)
+		ASSERT_EQ(c.close(e, id), EBADF);
+	EXPECT_EQ(c.open(e, 10), 0) << "it remembers only the latest";
+}
+
 TEST_F(daemon_session, silent_strangers_do_not_keep_clients_out)
 {
 	start();
