@@ -340,28 +340,31 @@ int storage_link::reclaim(std::string &why)
 	return say(COOP_ST_RECLAIMED, coop_st_body{});
 }
 
-// The grant of a pending lock may have been lost with the old connection.
 void storage_link::ask_for_locks()
 {
-	for (const auto &[cookie, l] : locks_.waiting()) {
-		coop_st_body ask{};
-		ask.fh = bytes_of(l.fh);
-		ask.open_id = l.open_id;
-		ask.lock = l.what;
-		ask.flags = COOP_ST_L_WAIT;
-		ask.cookie = cookie;
-		auto c = make(COOP_ST_LOCK, ask);
-		c->deadline = clock::time_point::max(); // the waiter decides how long
-		c->done = [this, cookie = cookie](outcome &o) {
-			if (!o.err && o.body->flags == COOP_ST_LOCK_QUEUED)
-				return;
-			if (!o.err)
-				return lock_granted(cookie);
-			if (const auto w = locks_.end(cookie))
-				w->done(o.err);
-		};
-		submit(std::move(c));
-	}
+	for (const auto &[cookie, l] : locks_.waiting())
+		ask_for_lock(cookie, l);
+}
+
+void storage_link::ask_for_lock(std::uint64_t cookie, const lock_book::lock &l)
+{
+	coop_st_body ask{};
+	ask.fh = bytes_of(l.fh);
+	ask.open_id = l.open_id;
+	ask.lock = l.what;
+	ask.flags = COOP_ST_L_WAIT;
+	ask.cookie = cookie;
+	auto c = make(COOP_ST_LOCK, ask);
+	c->deadline = clock::time_point::max(); // the waiter decides how long
+	c->done = [this, cookie](outcome &o) {
+		if (!o.err && o.body->flags == COOP_ST_LOCK_QUEUED)
+			return;
+		if (!o.err)
+			return lock_granted(cookie);
+		if (const auto w = locks_.end(cookie))
+			w->done(o.err);
+	};
+	submit(std::move(c));
 }
 
 void storage_link::lost()

@@ -100,6 +100,9 @@ public:
 	}
 	static coop_st_body join_body(const coop_addr &, const node_ability &);
 	lock_book &locks() { return locks_; }
+	// Asks again about a wait that the daemon has queued: the grant may have been lost with a
+	// connection.
+	void ask_for_lock(std::uint64_t cookie, const lock_book::lock &);
 	const entry &root() const { return root_; }
 	// Send time of the latest call that has been answered.
 	clock::time_point heard() const { return clock::time_point(clock::duration(heard_)); }

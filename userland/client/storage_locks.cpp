@@ -66,10 +66,15 @@ int storage_locks::lock(const lock_book::lock &l, bool wait, lock_book::granted 
 			// If flock(2) cannot convert a lock, it has released the old one.
 			if (l.what.kind == COOP_ST_LOCK_FLOCK)
 				book().freed(l);
-			if (o.body->flags == COOP_ST_LOCK_QUEUED)
-				granted = book().queued(cookie);
-			else if (o.body->flags == COOP_ST_LOCK_HELD)
+			if (o.body->flags == COOP_ST_LOCK_HELD)
 				book().took(l);
+			if (o.body->flags != COOP_ST_LOCK_QUEUED)
+				return;
+			granted = book().queued(cookie);
+			// A reply that the daemon remembers may be older than the grant, and the
+			// grant lost with the connection.
+			if (!granted && o.repeated)
+				link_.ask_for_lock(cookie, l);
 		});
 	if (!err && got.flags == COOP_ST_LOCK_QUEUED && !granted)
 		return -EINPROGRESS;

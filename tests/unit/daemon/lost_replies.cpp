@@ -16,6 +16,24 @@ int lock_now(storage &s, const entry &e, std::uint64_t open_id)
 	return s.lock(e.fh, open_id, all, false, nullptr, cookie);
 }
 
+// The answer to a wait for a lock.
+struct waiter {
+	std::atomic<int> err{1}; // not yet
+	std::uint64_t cookie = 0;
+
+	void wait(storage &s, const entry &e, std::uint64_t open_id)
+	{
+		const int begun = s.lock(
+			e.fh, open_id, all, true, [this](int result) { err = result; }, cookie);
+		if (begun != -EINPROGRESS)
+			err = begun;
+	}
+	bool answered()
+	{
+		return eventually([this] { return err <= 0; });
+	}
+};
+
 } // namespace
 
 // client_ is connected to the daemon, the others to the relay.
@@ -76,4 +94,25 @@ TEST_F(daemon_lost_replies, without_its_lock_an_open_file_is_of_no_use_whichever
 	}
 	EXPECT_EQ(disk("f"), "0123456789");
 	EXPECT_EQ(disk("g"), "0123456789");
+}
+
+// The grant goes to the lost connection too.
+TEST_F(daemon_lost_replies, a_wait_ends_whose_place_in_the_queue_was_not_told)
+{
+	waiter w;
+	const std::uint64_t own = open_at(*client_, f_);
+	ASSERT_EQ(lock_now(*client_, f_, own), 0);
+	const auto c = join();
+	const std::uint64_t f = open_at(*c, f_);
+	between_->closed = true;
+	between_->cut_at = 4; // after two of the handshake and that of the OPEN
+	const std::jthread caller([&] { w.wait(*c, f_, f); });
+	ASSERT_TRUE(eventually([&] { return !between_->cut_at; }));
+	ASSERT_EQ(client_->unlock(f_.fh, own, all), 0);
+	between_->closed = false;
+	ASSERT_TRUE(w.answered());
+	EXPECT_EQ(w.err, 0);
+	EXPECT_EQ(lock_now(*client_, f_, own), -EAGAIN);
+	EXPECT_EQ(c->unlock(f_.fh, f, all), 0);
+	EXPECT_EQ(lock_now(*client_, f_, own), 0);
 }

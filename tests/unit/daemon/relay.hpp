@@ -32,7 +32,9 @@ public:
 		port = ntohs(at.sin_port);
 		thread_ = std::jthread([this](std::stop_token stop) {
 			while (!stop.stop_requested())
-				if (readable(listener_.get()))
+				if (closed)
+					std::this_thread::sleep_for(std::chrono::milliseconds(2));
+				else if (readable(listener_.get()))
 					connection(stop);
 		});
 	}
@@ -41,6 +43,7 @@ public:
 	std::atomic<std::uint32_t> forge{0};       // status of the next answer
 	std::atomic<bool> deaf{false}, cut{false}; // cut: ends the connection once
 	std::atomic<unsigned> cut_at{0};           // loses that reply of a connection, and ends it
+	std::atomic<bool> closed{false};           // the next connection has to wait
 	std::atomic<unsigned> connections{0};
 
 private:
