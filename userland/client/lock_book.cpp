@@ -2,6 +2,8 @@
 // lock_book.cpp - see lock_book.hpp.
 #include "userland/client/lock_book.hpp"
 
+#include <utility>
+
 namespace coop::client
 {
 
@@ -101,28 +103,74 @@ std::uint64_t lock_book::begin(wait w)
 	return last_cookie_;
 }
 
-std::optional<lock_book::wait> lock_book::settle(std::uint64_t cookie, bool wait::*news)
+// Null: the wait is over, or cancelled.
+lock_book::wait *lock_book::find_locked(std::uint64_t cookie)
+{
+	const auto it = waits_.find(cookie);
+	return it == waits_.end() || it->second.cancelled ? nullptr : &it->second;
+}
+
+std::optional<lock_book::wait> lock_book::over_locked(std::uint64_t cookie)
+{
+	const wait *w = find_locked(cookie);
+	if (!w->queued || !w->given)
+		return {};
+	wait over = std::move(waits_.extract(cookie).mapped());
+	files_[over.asked.fh].take(range_of(over.asked));
+	return over;
+}
+
+bool lock_book::queued(std::uint64_t cookie, std::uint64_t by)
+{
+	std::lock_guard guard(mutex_);
+	wait *w = find_locked(cookie);
+	if (!w)
+		return false;
+	w->queued = true;
+	w->by = by;
+	return over_locked(cookie).has_value();
+}
+
+std::optional<lock_book::wait> lock_book::grant(std::uint64_t cookie)
+{
+	std::lock_guard guard(mutex_);
+	wait *w = find_locked(cookie);
+	if (!w)
+		return {};
+	w->given = true;
+	return over_locked(cookie);
+}
+
+bool lock_book::ask_again(std::uint64_t cookie)
+{
+	std::lock_guard guard(mutex_);
+	wait *w = find_locked(cookie);
+	return w && !std::exchange(w->asking, true);
+}
+
+std::optional<lock_book::wait> lock_book::answered(std::uint64_t cookie)
 {
 	std::lock_guard guard(mutex_);
 	const auto it = waits_.find(cookie);
 	if (it == waits_.end())
 		return {};
-	it->second.*news = true;
-	if (!it->second.queued || !it->second.given)
+	it->second.asking = false;
+	if (!it->second.cancelled)
 		return {};
-	wait over = std::move(waits_.extract(it).mapped());
-	files_[over.asked.fh].take(range_of(over.asked));
-	return over;
+	return std::move(waits_.extract(it).mapped());
 }
 
-bool lock_book::queued(std::uint64_t cookie)
+bool lock_book::cancel(std::uint64_t cookie, std::optional<wait> &ended)
 {
-	return settle(cookie, &wait::queued).has_value();
-}
-
-std::optional<lock_book::wait> lock_book::grant(std::uint64_t cookie)
-{
-	return settle(cookie, &wait::given);
+	std::lock_guard guard(mutex_);
+	wait *w = find_locked(cookie);
+	if (!w)
+		return false;
+	if (w->asking)
+		w->cancelled = true;
+	else
+		ended = std::move(waits_.extract(cookie).mapped());
+	return true;
 }
 
 std::optional<lock_book::wait> lock_book::end(std::uint64_t cookie)
@@ -139,7 +187,7 @@ std::vector<std::pair<std::uint64_t, lock_book::lock>> lock_book::waiting() cons
 	std::lock_guard guard(mutex_);
 	std::vector<std::pair<std::uint64_t, lock>> out;
 	for (const auto &[cookie, w] : waits_)
-		if (w.queued)
+		if (w.queued && !w.cancelled)
 			out.emplace_back(cookie, w.asked);
 	return out;
 }

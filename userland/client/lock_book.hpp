@@ -29,11 +29,18 @@ public:
 		coop_st_lock what;
 	};
 	using granted = std::function<void(int err)>; // 0, or -errno: it will not be granted
+	// What to do when the daemon has answered a wait that was cancelled. result: enum
+	// coop_st_lock_result.
+	using unwanted = std::function<void(std::uint64_t cookie, std::uint32_t result)>;
 	struct wait {
 		lock asked;
 		granted done;
-		bool queued = false; // the daemon has queued it
-		bool given = false;  // and granted it
+		unwanted settle;
+		bool queued = false;    // the daemon has queued it
+		bool given = false;     // and granted it
+		bool asking = false;    // we have asked about it again
+		bool cancelled = false; // before the answer to that, which it stays for
+		std::uint64_t by = 0;   // who has queued it: see storage_link::restores()
 	};
 
 	void took(const lock &);
@@ -53,18 +60,27 @@ public:
 	// its lock from then on, because a cancellation that comes too late may unlock at once. The
 	// grant may overtake the reply.
 	std::uint64_t begin(wait);
-	// The daemon has queued it. True: the wait is over.
-	[[nodiscard]] bool queued(std::uint64_t cookie);
+	// This daemon has queued it. True: the wait is over.
+	[[nodiscard]] bool queued(std::uint64_t cookie, std::uint64_t by);
 	// A grant has come. Returns the wait if it is over.
 	[[nodiscard]] std::optional<wait> grant(std::uint64_t cookie);
 	[[nodiscard]] std::optional<wait> end(std::uint64_t cookie);
+	// The daemon runs requests concurrently, so we cancel a wait only when it has answered all
+	// others about it. True: ask it again, then call answered().
+	[[nodiscard]] bool ask_again(std::uint64_t cookie);
+	// Returns the wait if it was cancelled meanwhile: call its settle().
+	[[nodiscard]] std::optional<wait> answered(std::uint64_t cookie);
+	// False: the wait is over. ended: cancel this wait at the daemon; empty: answered() will
+	// return it.
+	[[nodiscard]] bool cancel(std::uint64_t cookie, std::optional<wait> &ended);
 	// Waits to be requested again on a new connection.
 	[[nodiscard]] std::vector<std::pair<std::uint64_t, lock>> waiting() const;
 
 private:
 	using ranges = lock_ranges<std::uint64_t>;
 	static ranges::range range_of(const lock &);
-	std::optional<wait> settle(std::uint64_t cookie, bool wait::*news);
+	wait *find_locked(std::uint64_t cookie);
+	std::optional<wait> over_locked(std::uint64_t cookie);
 
 	mutable std::mutex mutex_;
 	std::map<std::string, ranges> files_; // by handle

@@ -261,6 +261,7 @@ int storage_link::shake_hands(std::string &why)
 // The daemon does not know the session: it has restarted, or we were away too long.
 int storage_link::restore(std::string &why)
 {
+	restores_++;
 	drop_abandoned();
 	std::map<std::uint64_t, open_record> opens;
 	{
@@ -346,8 +347,21 @@ void storage_link::ask_for_locks()
 		ask_for_lock(cookie, l);
 }
 
+bool storage_link::lock_queued(std::uint64_t cookie, const lock_book::lock &l, const outcome &o)
+{
+	if (locks_.queued(cookie, restores_))
+		return true;
+	// A reply that the daemon remembers may be older than the grant, and the grant lost with
+	// the connection.
+	if (o.repeated)
+		ask_for_lock(cookie, l);
+	return false;
+}
+
 void storage_link::ask_for_lock(std::uint64_t cookie, const lock_book::lock &l)
 {
+	if (!locks_.ask_again(cookie))
+		return;
 	coop_st_body ask{};
 	ask.fh = bytes_of(l.fh);
 	ask.open_id = l.open_id;
@@ -356,13 +370,18 @@ void storage_link::ask_for_lock(std::uint64_t cookie, const lock_book::lock &l)
 	ask.cookie = cookie;
 	auto c = make(COOP_ST_LOCK, ask);
 	c->deadline = clock::time_point::max(); // the waiter decides how long
-	c->done = [this, cookie](outcome &o) {
-		if (!o.err && o.body->flags == COOP_ST_LOCK_QUEUED)
-			return;
-		if (!o.err)
-			return lock_granted(cookie);
-		if (const auto w = locks_.end(cookie))
-			w->done(o.err);
+	c->done = [this, cookie, l](outcome &o) {
+		if (const auto cancelled = locks_.answered(cookie)) {
+			if (!o.err)
+				cancelled->settle(cookie, o.body->flags);
+		} else if (o.err) {
+			if (const auto w = locks_.end(cookie))
+				w->done(o.err);
+		} else if (o.body->flags == COOP_ST_LOCK_QUEUED) {
+			(void)lock_queued(cookie, l, o);
+		} else {
+			lock_granted(cookie);
+		}
 	};
 	submit(std::move(c));
 }

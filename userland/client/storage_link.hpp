@@ -100,9 +100,12 @@ public:
 	}
 	static coop_st_body join_body(const coop_addr &, const node_ability &);
 	lock_book &locks() { return locks_; }
-	// Asks again about a wait that the daemon has queued: the grant may have been lost with a
-	// connection.
-	void ask_for_lock(std::uint64_t cookie, const lock_book::lock &);
+	// The daemon has answered that it queued the wait. True: and then granted it.
+	[[nodiscard]] bool lock_queued(std::uint64_t cookie, const lock_book::lock &,
+				       const outcome &);
+	// How many daemons have forgotten this session: changes before the first reply of another
+	// daemon. For the connection's thread.
+	std::uint64_t restores() const { return restores_; }
 	const entry &root() const { return root_; }
 	// Send time of the latest call that has been answered.
 	clock::time_point heard() const { return clock::time_point(clock::duration(heard_)); }
@@ -130,6 +133,7 @@ private:
 	int restore(std::string &why);
 	int reclaim(std::string &why);
 	void ask_for_locks();
+	void ask_for_lock(std::uint64_t cookie, const lock_book::lock &);
 	int exchange(std::uint16_t op, const coop_st_body &request, coop_st_header &,
 		     coop_st_body &reply);
 	void lost();
@@ -194,7 +198,7 @@ private:
 	std::vector<node_event> held_;
 	std::vector<file_roles> held_roles_;
 	std::set<std::uint32_t> nodes_;
-	std::uint64_t epochs_ = 0;
+	std::uint64_t epochs_ = 0, restores_ = 0;
 	clock::time_point next_expiry_{};
 	std::thread thread_;
 

@@ -29,19 +29,22 @@ void storage_locks::give_back(const lock_book::lock &l)
 	}
 }
 
-// Handles the reply to a request that was given up.
+// A request that was given up has had this result, at the daemon 'by': see
+// storage_link::restores().
 void storage_locks::settle_late(const lock_book::lock &l, std::uint64_t cookie,
-				const storage_link::outcome &o)
+				std::uint32_t result, std::uint64_t by)
 {
-	if (o.err || o.body->flags == COOP_ST_LOCK_CONFLICT)
-		return;
-	if (o.body->flags == COOP_ST_LOCK_HELD)
+	if (result == COOP_ST_LOCK_HELD)
 		return give_back(l);
+	if (result != COOP_ST_LOCK_QUEUED)
+		return;
 	coop_st_body ask = body_of(l);
 	ask.cookie = cookie;
 	if (auto c = link_.make(COOP_ST_UNLOCK, ask)) {
-		c->done = [this, l](storage_link::outcome &end) {
-			if (!end.err && !end.body->flags)
+		c->done = [this, l, by](storage_link::outcome &end) {
+			// There was no such wait: it had been granted. But a later daemon never had
+			// it, and there the owner may hold what it held before.
+			if (!end.err && !end.body->flags && link_.restores() == by)
 				give_back(l);
 		};
 		link_.submit(std::move(c));
@@ -51,7 +54,10 @@ void storage_locks::settle_late(const lock_book::lock &l, std::uint64_t cookie,
 int storage_locks::lock(const lock_book::lock &l, bool wait, lock_book::granted done,
 			std::uint64_t &cookie)
 {
-	cookie = wait ? book().begin({l, std::move(done)}) : 0;
+	const auto unwanted = [this, l](std::uint64_t of, std::uint32_t result) {
+		settle_late(l, of, result, link_.restores());
+	};
+	cookie = wait ? book().begin({l, std::move(done), unwanted}) : 0;
 	coop_st_body ask = body_of(l), got{};
 	std::string text;
 	ask.flags = wait ? COOP_ST_L_WAIT : 0;
@@ -59,7 +65,10 @@ int storage_locks::lock(const lock_book::lock &l, bool wait, lock_book::granted 
 	bool granted = false; // before the reply about its place in the queue
 	const int err = link_.ask(
 		COOP_ST_LOCK, ask, got, text, nullptr, {},
-		[this, l, cookie](storage_link::outcome &o) { settle_late(l, cookie, o); },
+		[unwanted, cookie](storage_link::outcome &o) {
+			if (!o.err)
+				unwanted(cookie, o.body->flags);
+		},
 		[&](const storage_link::outcome &o) {
 			if (o.err)
 				return;
@@ -68,13 +77,8 @@ int storage_locks::lock(const lock_book::lock &l, bool wait, lock_book::granted 
 				book().freed(l);
 			if (o.body->flags == COOP_ST_LOCK_HELD)
 				book().took(l);
-			if (o.body->flags != COOP_ST_LOCK_QUEUED)
-				return;
-			granted = book().queued(cookie);
-			// A reply that the daemon remembers may be older than the grant, and the
-			// grant lost with the connection.
-			if (!granted && o.repeated)
-				link_.ask_for_lock(cookie, l);
+			else if (o.body->flags == COOP_ST_LOCK_QUEUED)
+				granted = link_.lock_queued(cookie, l, o);
 		});
 	if (!err && got.flags == COOP_ST_LOCK_QUEUED && !granted)
 		return -EINPROGRESS;
@@ -85,14 +89,11 @@ int storage_locks::lock(const lock_book::lock &l, bool wait, lock_book::granted 
 
 bool storage_locks::cancel(std::uint64_t cookie)
 {
-	const std::optional<lock_book::wait> w = book().end(cookie);
-	if (!w)
+	std::optional<lock_book::wait> ended;
+	if (!book().cancel(cookie, ended))
 		return false;
-	storage_link::outcome queued;
-	coop_st_body body{};
-	body.flags = COOP_ST_LOCK_QUEUED;
-	queued.body = &body;
-	settle_late(w->asked, cookie, queued);
+	if (ended)
+		settle_late(ended->asked, cookie, COOP_ST_LOCK_QUEUED, ended->by);
 	return true;
 }
 

@@ -38,8 +38,8 @@ public:
 private:
 	coop_st_body body_of(const lock_book::lock &) const;
 	void give_back(const lock_book::lock &);
-	void settle_late(const lock_book::lock &, std::uint64_t cookie,
-			 const storage_link::outcome &);
+	void settle_late(const lock_book::lock &, std::uint64_t cookie, std::uint32_t result,
+			 std::uint64_t by);
 
 	storage_link &link_;
 };

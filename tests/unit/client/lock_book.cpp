@@ -14,7 +14,8 @@ class client_lock_book : public testing::Test
 protected:
 	lock_book::lock wanted{"f", 7, {1, 0, ~0ull, COOP_ST_LOCK_POSIX, COOP_ST_LOCK_WRITE, 1}};
 	lock_book book;
-	std::uint64_t cookie = book.begin({wanted, nullptr});
+	std::optional<lock_book::wait> ended;
+	std::uint64_t cookie = book.begin({wanted, nullptr, nullptr});
 };
 
 } // namespace
@@ -23,7 +24,7 @@ protected:
 // book did not have the lock yet, that would release nothing, and the lock would stay for ever.
 TEST_F(client_lock_book, a_wait_that_is_over_is_held)
 {
-	EXPECT_FALSE(book.queued(cookie));
+	EXPECT_FALSE(book.queued(cookie, 1));
 	EXPECT_FALSE(book.holds(wanted));
 	EXPECT_TRUE(book.grant(cookie));
 	EXPECT_FALSE(book.end(cookie));
@@ -34,15 +35,54 @@ TEST_F(client_lock_book, a_grant_before_the_reply_ends_the_wait_with_the_reply)
 {
 	EXPECT_FALSE(book.grant(cookie));
 	EXPECT_FALSE(book.holds(wanted));
-	EXPECT_TRUE(book.queued(cookie));
+	EXPECT_TRUE(book.queued(cookie, 1));
 	EXPECT_FALSE(book.end(cookie));
 	EXPECT_TRUE(book.holds(wanted));
 }
 
 TEST_F(client_lock_book, a_wait_that_was_given_up_takes_no_lock)
 {
-	EXPECT_FALSE(book.queued(cookie));
+	EXPECT_FALSE(book.queued(cookie, 1));
 	EXPECT_TRUE(book.end(cookie));
 	EXPECT_FALSE(book.grant(cookie));
+	EXPECT_FALSE(book.holds(wanted));
+}
+
+TEST_F(client_lock_book, a_cancelled_wait_ends_at_the_daemon_that_queued_it_last)
+{
+	EXPECT_FALSE(book.queued(cookie, 1));
+	EXPECT_FALSE(book.queued(cookie, 2));
+	EXPECT_TRUE(book.cancel(cookie, ended));
+	ASSERT_TRUE(ended);
+	EXPECT_EQ(ended->by, 2u);
+	EXPECT_FALSE(book.cancel(cookie, ended));
+	EXPECT_FALSE(book.ask_again(cookie));
+}
+
+TEST_F(client_lock_book, a_wait_is_asked_about_once_at_a_time)
+{
+	EXPECT_FALSE(book.queued(cookie, 1));
+	EXPECT_TRUE(book.ask_again(cookie));
+	EXPECT_FALSE(book.ask_again(cookie));
+	EXPECT_FALSE(book.answered(cookie)) << "it goes on";
+	EXPECT_TRUE(book.ask_again(cookie));
+	EXPECT_TRUE(book.grant(cookie));
+	EXPECT_FALSE(book.answered(cookie)) << "it is over";
+	EXPECT_TRUE(book.holds(wanted));
+}
+
+// The answer decides how it ends: that it is queued, or that the lock is held.
+TEST_F(client_lock_book, a_cancelled_wait_that_is_asked_about_ends_with_the_answer)
+{
+	EXPECT_FALSE(book.queued(cookie, 1));
+	EXPECT_TRUE(book.ask_again(cookie));
+	EXPECT_TRUE(book.cancel(cookie, ended));
+	EXPECT_FALSE(ended);
+	EXPECT_FALSE(book.cancel(cookie, ended)) << "it is cancelled";
+	EXPECT_FALSE(book.queued(cookie, 1));
+	EXPECT_FALSE(book.grant(cookie));
+	EXPECT_TRUE(book.waiting().empty());
+	EXPECT_TRUE(book.answered(cookie));
+	EXPECT_FALSE(book.answered(cookie));
 	EXPECT_FALSE(book.holds(wanted));
 }

@@ -8,12 +8,20 @@ using namespace rig;
 namespace
 {
 
-constexpr coop_st_lock all{1, 0, ~0ull, COOP_ST_LOCK_POSIX, COOP_ST_LOCK_WRITE, 1};
+constexpr coop_st_lock all{1, 0, ~0ull, COOP_ST_LOCK_POSIX, COOP_ST_LOCK_WRITE, 1},
+	to_read{1, 0, ~0ull, COOP_ST_LOCK_POSIX, COOP_ST_LOCK_READ, 1};
 
-int lock_now(storage &s, const entry &e, std::uint64_t open_id)
+int lock_now(storage &s, const entry &e, std::uint64_t open_id, const coop_st_lock &what = all)
 {
 	std::uint64_t cookie;
-	return s.lock(e.fh, open_id, all, false, nullptr, cookie);
+	return s.lock(e.fh, open_id, what, false, nullptr, cookie);
+}
+
+// Storage has answered all that the client sent, and what these answers led to.
+bool settled(storage &s)
+{
+	const auto idle = [&] { return s.calls().empty(); };
+	return eventually(idle) && !s.ping() && eventually(idle);
 }
 
 // The answer to a wait for a lock.
@@ -115,4 +123,61 @@ TEST_F(daemon_lost_replies, a_wait_ends_whose_place_in_the_queue_was_not_told)
 	EXPECT_EQ(lock_now(*client_, f_, own), -EAGAIN);
 	EXPECT_EQ(c->unlock(f_.fh, f, all), 0);
 	EXPECT_EQ(lock_now(*client_, f_, own), 0);
+}
+
+// Each holds a read lock, and c waits to make its own a write lock.
+class daemon_lost_upgrade : public daemon_lost_replies
+{
+protected:
+	void SetUp() override
+	{
+		daemon_lost_replies::SetUp();
+		own_ = open_at(*client_, f_);
+		c_ = join();
+		opened_ = open_at(*c_, f_);
+		ASSERT_EQ(lock_now(*client_, f_, own_, to_read), 0);
+		ASSERT_EQ(lock_now(*c_, f_, opened_, to_read), 0);
+	}
+	void TearDown() override
+	{
+		c_.reset();
+		daemon_lost_replies::TearDown();
+	}
+	void expect_its_read_lock()
+	{
+		ASSERT_TRUE(settled(*c_));
+		EXPECT_TRUE(c_->holds_lock(f_.fh, to_read));
+		EXPECT_EQ(lock_now(*client_, f_, own_), -EAGAIN) << "c reads";
+	}
+
+	waiter w_;
+	std::uint64_t own_ = 0, opened_ = 0;
+	std::unique_ptr<storage> c_;
+};
+
+TEST_F(daemon_lost_upgrade, a_wait_that_a_restart_ended_is_cancelled)
+{
+	w_.wait(*c_, f_, opened_);
+	ASSERT_EQ(w_.err, 1);
+	server_.reset();
+	EXPECT_TRUE(c_->cancel_lock(w_.cookie));
+	start_again();
+	ASSERT_TRUE(eventually([&] { return c_->stats().reconnects == 1; }));
+	expect_its_read_lock();
+	EXPECT_EQ(w_.err, 1);
+}
+
+// The requests to cancel it and to queue it again may run in any order.
+TEST_F(daemon_lost_upgrade, a_wait_is_cancelled_that_is_asked_for_again)
+{
+	for (unsigned i = 1; i <= 12; i++) {
+		w_.wait(*c_, f_, opened_);
+		ASSERT_EQ(w_.err, 1);
+		restart();
+		ASSERT_TRUE(eventually([&] { return c_->stats().reconnects >= i; }));
+		EXPECT_TRUE(c_->cancel_lock(w_.cookie));
+		expect_its_read_lock();
+		ASSERT_FALSE(HasFailure()) << i;
+		EXPECT_NE(server_->stats_text().find("\nlock_waiters 0\n"), std::string::npos);
+	}
 }
