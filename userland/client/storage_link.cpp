@@ -72,10 +72,15 @@ std::shared_ptr<storage_link::call> storage_link::make(std::uint16_t op,
 	c->frame.assign(reinterpret_cast<const char *>(buf),
 			COOP_ST_HEADER + static_cast<std::size_t>(len));
 	c->begun = clock::now();
-	c->deadline = options_.timeout_ms
-			      ? c->begun + std::chrono::milliseconds(options_.timeout_ms)
-			      : clock::time_point::max();
+	c->kept_on = op == COOP_ST_CLOSE || op == COOP_ST_UNLOCK;
+	c->deadline = c->kept_on ? clock::time_point::max() : deadline_of(*c);
 	return c;
+}
+
+storage_link::clock::time_point storage_link::deadline_of(const call &c) const
+{
+	return options_.timeout_ms ? c.begun + std::chrono::milliseconds(options_.timeout_ms)
+				   : clock::time_point::max();
 }
 
 bool storage_link::full_locked(const call &c) const
@@ -155,6 +160,9 @@ int storage_link::ask(std::uint16_t op, const coop_st_body &request, coop_st_bod
 	if (!c)
 		return -ENAMETOOLONG; // a name: the only field that a caller can make too long
 	c->source.assign(source.begin(), source.end());
+	c->deadline = deadline_of(*c);
+	if (c->kept_on && !orphan)
+		orphan = [](outcome &) {};
 	const bool inherited = orphan != nullptr;
 	c->orphan = std::move(orphan);
 	// Shared, so that we can notify without holding its lock: a woken waiter would block on
@@ -250,9 +258,10 @@ void storage_link::drop_abandoned()
 	{
 		std::lock_guard lock(mutex_);
 		std::erase_if(calls_, [&](const auto &i) {
-			if (i.second->abandoned)
-				gone.push_back(i.second);
-			return i.second->abandoned;
+			if (!i.second->abandoned || i.second->kept_on)
+				return false;
+			gone.push_back(i.second);
+			return true;
 		});
 	}
 	for (const auto &c : gone) {
@@ -350,7 +359,7 @@ bool storage_link::postpone(const coop_st_header &h)
 			return false;
 		it->second->epoch = 0;
 		it->second->repeated = false;
-		if (it->second->abandoned)
+		if (it->second->abandoned && !it->second->kept_on)
 			left = std::move(it->second); // not executed, and no caller waits
 		else
 			postponed_.push_back(std::move(it->second));
@@ -377,8 +386,10 @@ void storage_link::expire(bool all)
 	std::uint64_t epoch;
 	{
 		std::lock_guard lock(mutex_);
-		for (auto &c : postponed_)
-			(c->deadline <= now ? late : deferred_).push_back(std::move(c));
+		for (auto &c : postponed_) {
+			const bool over = c->deadline <= now && !c->kept_on;
+			(over ? late : deferred_).push_back(std::move(c));
+		}
 		postponed_.clear();
 		epoch = enter_deferred_locked(deferred);
 		for (auto it = calls_.begin(); it != calls_.end();) {
@@ -386,7 +397,7 @@ void storage_link::expire(bool all)
 			if (!all && c.epoch && !c.handed) {
 				++it; // its thread is still sending it
 			} else if (!all && c.deadline <= now && c.orphan &&
-				   (c.epoch || c.repeated)) {
+				   (c.epoch || c.repeated || c.kept_on)) {
 				left.push_back(abandon(c));
 				++it;
 			} else if (all || c.deadline <= now) {

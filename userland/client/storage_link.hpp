@@ -6,9 +6,9 @@
 // reconnects. Callers send from their own threads. A call stays in the table until its reply or its
 // deadline. After a loss all calls that were sent are sent again, under their old ids; the daemon
 // remembers the replies to changes. A change whose caller gave up, and that may still be executed,
-// stays as long as the daemon knows the session. Bytes of a READ go from the socket into the
-// caller's memory; only the owning thread writes that memory, so it is free as soon as the call has
-// completed, also by timeout.
+// stays as long as the daemon knows the session; a CLOSE or UNLOCK stays in any case. Bytes of a
+// READ go from the socket into the caller's memory; only the owning thread writes that memory, so
+// it is free as soon as the call has completed, also by timeout.
 #pragma once
 
 #include <array>
@@ -62,6 +62,9 @@ public:
 		bool repeated = false;
 		bool abandoned = false; // to its orphan
 		bool urgent = false;    // the daemon, or another client, waits for it
+		// Storage keeps an open file or a lock until it has executed it: only its caller
+		// may give up.
+		bool kept_on = false;
 	};
 	struct open_record { // for opening it again
 		handle fh;
@@ -182,6 +185,7 @@ private:
 	std::atomic<clock::rep> heard_{0};
 	std::uint32_t window_ = COOP_ST_REQUESTS_MAX;
 	bool full_locked(const call &) const;
+	clock::time_point deadline_of(const call &) const;
 	bool stop_ = false, has_addr_ = false;
 	coop_addr addr_{};
 	node_ability ability_;

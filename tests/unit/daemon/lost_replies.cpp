@@ -58,10 +58,11 @@ protected:
 		g_ = find("g");
 		between_ = std::make_unique<relay>(port_);
 	}
-	std::unique_ptr<storage> join()
+	std::unique_ptr<storage> join(std::uint32_t timeout_ms = 60000)
 	{
 		storage_options o = client_options();
 		o.port = between_->port;
+		o.timeout_ms = timeout_ms;
 		return storage::connect(o);
 	}
 	std::uint64_t open_at(storage &s, const entry &e)
@@ -180,4 +181,81 @@ TEST_F(daemon_lost_upgrade, a_wait_is_cancelled_that_is_asked_for_again)
 		ASSERT_FALSE(HasFailure()) << i;
 		EXPECT_NE(server_->stats_text().find("\nlock_waiters 0\n"), std::string::npos);
 	}
+}
+
+// c holds a lock. The wire is away for longer than c's calls wait, but the daemon keeps the
+// session.
+class daemon_lost_patience : public daemon_lost_replies
+{
+protected:
+	void SetUp() override
+	{
+		daemon_lost_replies::SetUp();
+		own_ = open_at(*client_, f_);
+		c_ = join(300);
+		opened_ = open_at(*c_, f_);
+	}
+	void TearDown() override
+	{
+		c_.reset();
+		daemon_lost_replies::TearDown();
+	}
+	void go_away()
+	{
+		between_->closed = true;
+		between_->cut = true;
+		ASSERT_TRUE(eventually([&] { return !c_->stats().connected; }));
+	}
+	void come_back()
+	{
+		attributes a;
+		EXPECT_EQ(c_->getattr(me(), f_.fh, a), -ETIMEDOUT) << "and all calls before it";
+		between_->closed = false;
+		ASSERT_TRUE(eventually([&] { return c_->stats().connected; }));
+		ASSERT_TRUE(settled(*c_));
+	}
+
+	waiter w_;
+	std::uint64_t own_ = 0, opened_ = 0;
+	std::unique_ptr<storage> c_;
+};
+
+TEST_F(daemon_lost_patience, an_unlock_is_not_given_up)
+{
+	ASSERT_EQ(lock_now(*c_, f_, opened_), 0);
+	go_away();
+	EXPECT_EQ(c_->unlock(f_.fh, opened_, all), 0);
+	come_back();
+	EXPECT_EQ(lock_now(*client_, f_, own_), 0);
+}
+
+TEST_F(daemon_lost_patience, a_close_is_not_given_up)
+{
+	ASSERT_EQ(lock_now(*c_, f_, opened_), 0);
+	go_away();
+	write_result out;
+	EXPECT_EQ(c_->close(f_.fh, opened_, out), -ETIMEDOUT);
+	come_back();
+	EXPECT_EQ(lock_now(*client_, f_, own_), 0);
+}
+
+TEST_F(daemon_lost_patience, the_close_of_a_reader_is_not_given_up)
+{
+	ASSERT_EQ(lock_now(*c_, f_, opened_), 0);
+	go_away();
+	c_->close_reader(f_.fh, opened_);
+	come_back();
+	EXPECT_EQ(lock_now(*client_, f_, own_), 0);
+}
+
+TEST_F(daemon_lost_patience, a_cancellation_is_not_given_up)
+{
+	ASSERT_EQ(lock_now(*client_, f_, own_), 0);
+	w_.wait(*c_, f_, opened_);
+	ASSERT_EQ(w_.err, 1);
+	go_away();
+	EXPECT_TRUE(c_->cancel_lock(w_.cookie));
+	come_back();
+	EXPECT_EQ(client_->unlock(f_.fh, own_, all), 0);
+	EXPECT_EQ(lock_now(*client_, f_, own_), 0);
 }
