@@ -4,6 +4,8 @@
 
 #include <cerrno>
 
+#include "userland/client/asker.hpp"
+
 namespace coop::client
 {
 
@@ -18,13 +20,43 @@ coop_st_body storage_locks::body_of(const lock_book::lock &l) const
 	return b;
 }
 
+std::shared_ptr<void> storage_locks::unlocking(const lock_book::lock &l)
+{
+	const std::lock_guard guard(unlocks_->mutex);
+	const auto at = unlocks_->under_way.emplace(l.fh, l.what.owner);
+	return {nullptr, [all = unlocks_, at](void *) {
+			{
+				const std::lock_guard lock(all->mutex);
+				all->under_way.erase(at);
+			}
+			all->ended.notify_all();
+		}};
+}
+
+// 0, -EINTR: the asker has gone, or -ETIMEDOUT.
+int storage_locks::wait_for_unlocks(const lock_book::lock &l)
+{
+	const std::pair mine(l.fh, l.what.owner);
+	const auto begun = storage_link::clock::now();
+	const auto most = link_.patience();
+	std::unique_lock lock(unlocks_->mutex);
+	while (!unlocks_->ended.wait_for(lock, asker::look_again,
+					 [&] { return !unlocks_->under_way.contains(mine); })) {
+		if (asker::has_gone())
+			return -EINTR;
+		if (most.count() && storage_link::clock::now() - begun >= most)
+			return -ETIMEDOUT;
+	}
+	return 0;
+}
+
 // A lock was granted after its request was given up. Releasing it also drops what the owner held
 // there before, as on NFS.
 void storage_locks::give_back(const lock_book::lock &l)
 {
 	book().freed(l);
 	if (auto c = link_.make(COOP_ST_UNLOCK, body_of(l))) {
-		c->done = [](storage_link::outcome &) {};
+		c->done = [under_way = unlocking(l)](storage_link::outcome &) {};
 		link_.submit(std::move(c));
 	}
 }
@@ -41,7 +73,7 @@ void storage_locks::settle_late(const lock_book::lock &l, std::uint64_t cookie,
 	coop_st_body ask = body_of(l);
 	ask.cookie = cookie;
 	if (auto c = link_.make(COOP_ST_UNLOCK, ask)) {
-		c->done = [this, l, by](storage_link::outcome &end) {
+		c->done = [this, l, by, under_way = unlocking(l)](storage_link::outcome &end) {
 			// There was no such wait: it had been granted. But a later daemon never had
 			// it, and there the owner may hold what it held before.
 			if (!end.err && !end.body->flags && link_.restores() == by)
@@ -54,6 +86,8 @@ void storage_locks::settle_late(const lock_book::lock &l, std::uint64_t cookie,
 int storage_locks::lock(const lock_book::lock &l, bool wait, lock_book::granted done,
 			std::uint64_t &cookie)
 {
+	if (const int err = wait_for_unlocks(l))
+		return err;
 	const auto unwanted = [this, l](std::uint64_t of, std::uint32_t result) {
 		settle_late(l, of, result, link_.restores());
 	};
@@ -106,7 +140,7 @@ int storage_locks::unlock(const lock_book::lock &l)
 	std::string text;
 	// Completed even if its caller has gone: other owners wait for the lock.
 	const int err = link_.ask(COOP_ST_UNLOCK, body_of(l), got, text, nullptr, {},
-				  [](storage_link::outcome &) {});
+				  [under_way = unlocking(l)](storage_link::outcome &) {});
 	return err == -EINTR || err == -ETIMEDOUT ? 0 : err;
 }
 

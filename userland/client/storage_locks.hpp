@@ -9,7 +9,11 @@
 // the file any more.
 #pragma once
 
+#include <condition_variable>
+#include <memory>
+#include <mutex>
 #include <set>
+#include <utility>
 
 #include "userland/client/lock_book.hpp"
 #include "userland/client/storage_link.hpp"
@@ -36,12 +40,23 @@ public:
 	lock_book &book() { return link_.locks(); }
 
 private:
+	// UNLOCKs without an answer, by file and owner. The daemon runs requests in any order, and
+	// the owner's next LOCK in that file must not come before them.
+	struct unlocks {
+		std::mutex mutex;
+		std::condition_variable ended;
+		std::multiset<std::pair<std::string, std::uint64_t>> under_way;
+	};
+	// The UNLOCK is under way as long as the result lives.
+	std::shared_ptr<void> unlocking(const lock_book::lock &);
+	int wait_for_unlocks(const lock_book::lock &);
 	coop_st_body body_of(const lock_book::lock &) const;
 	void give_back(const lock_book::lock &);
 	void settle_late(const lock_book::lock &, std::uint64_t cookie, std::uint32_t result,
 			 std::uint64_t by);
 
 	storage_link &link_;
+	const std::shared_ptr<unlocks> unlocks_ = std::make_shared<unlocks>();
 };
 
 } // namespace coop::client

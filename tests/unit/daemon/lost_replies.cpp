@@ -3,6 +3,8 @@
 // then on is what the daemon does.
 #include "relay.hpp"
 
+#include <algorithm>
+
 using namespace rig;
 
 namespace
@@ -258,4 +260,23 @@ TEST_F(daemon_lost_patience, a_cancellation_is_not_given_up)
 	come_back();
 	EXPECT_EQ(client_->unlock(f_.fh, own_, all), 0);
 	EXPECT_EQ(lock_now(*client_, f_, own_), 0);
+}
+
+// The daemon runs requests in any order: an UNLOCK must not release a lock that was asked for
+// later.
+TEST_F(daemon_lost_patience, a_lock_is_asked_for_after_the_unlock_before_it)
+{
+	ASSERT_EQ(lock_now(*c_, f_, opened_), 0);
+	go_away();
+	EXPECT_EQ(c_->unlock(f_.fh, opened_, all), 0);
+	std::atomic<int> err{1};
+	const std::jthread caller([&] { err = lock_now(*c_, f_, opened_); });
+	std::size_t most = 0;
+	while (err == 1)
+		most = std::max(most, c_->calls().size());
+	EXPECT_EQ(most, 1u) << "the UNLOCK";
+	EXPECT_EQ(err, -ETIMEDOUT);
+	come_back();
+	EXPECT_EQ(lock_now(*c_, f_, opened_), 0);
+	EXPECT_EQ(lock_now(*client_, f_, own_), -EAGAIN);
 }
