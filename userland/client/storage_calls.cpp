@@ -98,7 +98,6 @@ public:
 	}
 
 	std::chrono::milliseconds patience() const override { return link_.patience(); }
-
 	int setattr(const caller &c, const handle &fh, const setattr_request &r, write_result &out,
 		    late_reply late) override
 	{
@@ -163,7 +162,6 @@ public:
 	}
 
 	std::uint64_t new_open_id() override { return ++last_open_; }
-
 	void open_as(std::uint64_t open_id, const caller &who, const handle &fh, int flags,
 		     std::function<void(int err)> done) override
 	{
@@ -174,6 +172,8 @@ public:
 		c->urgent = true; // other clients wait for it
 		c->done = [this, fh, who, open_id, flags = ask.flags,
 			   done = std::move(done)](storage_link::outcome &o) {
+			if (o.err == -EEXIST) // ids are never reused: an earlier request opened it
+				o.err = 0;
 			if (!o.err)
 				link_.opened(open_id, {fh, who, flags});
 			done(o.err);

@@ -280,3 +280,30 @@ TEST_F(daemon_lost_patience, a_lock_is_asked_for_after_the_unlock_before_it)
 	EXPECT_EQ(lock_now(*c_, f_, opened_), 0);
 	EXPECT_EQ(lock_now(*client_, f_, own_), -EAGAIN);
 }
+
+// A file that was opened under a lease is reported again under its id.
+TEST_F(daemon_lost_patience, an_open_that_was_given_up_can_be_repeated)
+{
+	const std::uint64_t id = c_->new_open_id();
+	std::atomic<int> err{1};
+	const auto report = [&] {
+		err = 1;
+		c_->open_as(id, me(), f_.fh, O_RDONLY, [&](int e) { err = e; });
+	};
+	between_->closed = true;
+	between_->cut_at = 4; // after two of the handshake and that of the other OPEN
+	report();
+	ASSERT_TRUE(eventually([&] { return err != 1; }));
+	EXPECT_EQ(err, -ETIMEDOUT);
+	EXPECT_EQ(between_->cut_at, 0u) << "the daemon has opened it";
+	between_->closed = false;
+	ASSERT_TRUE(eventually([&] {
+		report();
+		return eventually([&] { return err != 1; }) && err != -ETIMEDOUT;
+	}));
+	EXPECT_EQ(err, 0);
+	EXPECT_EQ(read_text(*c_, f_, id, 0, 4), "0123");
+	restart();
+	EXPECT_TRUE(eventually([&] { return c_->stats().reconnects == 2; }));
+	EXPECT_EQ(read_text(*c_, f_, id, 0, 4), "0123");
+}
