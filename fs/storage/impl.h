@@ -28,6 +28,7 @@
 #define COOP_WHY_MAX      160
 #define COOP_SURE_CALLS   4
 
+#define COOP_WATCH_MOST HZ        /* longest time between two runs of the watch */
 #define COOP_LATER_TIME (HZ / 10) /* delay before a request that got EAGAIN is sent again */
 
 struct crypto_shash;
@@ -177,6 +178,12 @@ void coop_call_abandon(struct coop_call *call, int error);
  * context but hard irq.
  */
 bool coop_storage_lost(struct coop_storage *s, const char *why);
+
+/* watch.c */
+void coop_watch_work(struct work_struct *work);
+void coop_vouch_work(struct work_struct *work);
+/* Ends all calls that have a submitter, with that error. Takes both mutexes. */
+void coop_calls_end_all(struct coop_storage *s, int error);
 
 /* send.c; tx.mutex is held, except for work and here */
 void coop_tx_work(struct work_struct *work);
