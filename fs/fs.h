@@ -22,13 +22,12 @@
 #include <linux/fs.h>
 #include <linux/fs_context.h>
 #include <linux/mempool.h>
-#include <linux/rwsem.h>
-#include <linux/siphash.h>
 
 #include "fs/bundle.h"
 #include "fs/commit.h"
 #include "fs/compat.h"
 #include "fs/lease.h"
+#include "fs/locks.h"
 #include "fs/storage/storage.h"
 #include "ib/ib.h"
 #include "stats/stats.h"
@@ -75,18 +74,6 @@ struct coop_options {
  * is carrier and substitute; its children over all trees. */
 struct coop_role_counts {
 	u32 files, leaf, carrier, substitute, children;
-};
-
-/* Locks among nodes, see lock.c. */
-struct coop_locks {
-	siphash_key_t owner_key; /* never changes: derives owner numbers from addresses */
-	struct rw_semaphore noting;
-	u32 restarts;          /* of the daemon; under 'noting' */
-	spinlock_t lock;       /* guards the following */
-	struct list_head asks; /* asks that may be queued at storage */
-	u64 last_cookie;
-	atomic_t reclaims; /* calls under way of a reclaim */
-	bool overtaken;    /* the daemon was restarted again during the reclaim */
 };
 
 struct coop_mount {
@@ -613,28 +600,6 @@ loff_t coop_remap_file_range(struct file *in, loff_t pos_in, struct file *out, l
 int coop_range_drop(struct inode *inode, loff_t from, loff_t to);
 /* SEEK_DATA, SEEK_HOLE. */
 loff_t coop_seek_range(struct file *file, loff_t offset, int whence);
-
-/* ---- lock.c ---- */
-int coop_lock(struct file *file, int cmd, struct file_lock *fl);
-int coop_flock(struct file *file, int cmd, struct file_lock *fl);
-void coop_locks_init(struct coop_locks *l);
-/* A push: the wait with that cookie has its lock. */
-void coop_locks_granted(struct coop_mount *m, u64 cookie);
-/* New connection: a push may have been lost with the last one. */
-void coop_locks_reconnected(struct coop_mount *m);
-/*
- * The daemon forgot the session. From begin() to the last put() no other request is sent. For each
- * file that was opened again, reclaim() asks for its locks. error: of the call that the put() ends.
- */
-void coop_locks_reclaim_begin(struct coop_mount *m);
-static inline void coop_locks_reclaim_get(struct coop_mount *m)
-{
-	atomic_inc(&m->locks.reclaims);
-}
-void coop_locks_reclaim_put(struct coop_mount *m, int error);
-void coop_locks_reclaim(struct coop_file *f);
-/* The file cannot be opened again: all locks that were taken through it are lost. */
-void coop_locks_lost(struct coop_file *f);
 
 /* ---- address space: read.c, read_storage.c, write.c ---- */
 extern const struct address_space_operations coop_aops;

@@ -17,10 +17,8 @@
  * in that range.
  *
  * We count restarts of the daemon. A grant may come from the daemon before a restart, so it is
- * noted only if there was no restart since its request; else we ask again. Noted locks are
- * reclaimed, after their open file and before any other request is sent. If storage refuses
- * that, another node may have held the lock: the open file is lost, operations on it fail with
- * EIO, and so does what was written here before and is not at storage (coop_content_lost()).
+ * noted only if there was no restart since its request; else we ask again. lock_reclaim.c
+ * asks the new daemon for the noted locks.
  */
 #include <linux/pagemap.h>
 #include <linux/sched/mm.h>
@@ -62,7 +60,8 @@ static u32 lock_kind(const struct file_lock *fl)
 	return coop_fl(fl, flags) & FL_OFDLCK ? COOP_ST_LOCK_OFD : COOP_ST_LOCK_POSIX;
 }
 
-static void lock_describe(struct coop_mount *m, const struct file_lock *fl, struct coop_st_lock *l)
+void coop_lock_describe(const struct coop_mount *m, const struct file_lock *fl,
+			struct coop_st_lock *l)
 {
 	l->kind = lock_kind(fl);
 	/* Hash the owner: kernel addresses must not leave the kernel. */
@@ -99,7 +98,7 @@ static struct coop_lock_ask *ask_begin(struct file *file, const struct file_lock
 	refcount_set(&ask->refs, 1);
 	init_waitqueue_head(&ask->wake);
 	INIT_LIST_HEAD(&ask->link);
-	lock_describe(ask->mount, fl, &ask->what);
+	coop_lock_describe(ask->mount, fl, &ask->what);
 	if (!wait)
 		return ask;
 	ask_cookie(ask);
@@ -483,7 +482,7 @@ static int lock_test(struct file *file, struct file_lock *fl)
 	call->arg.fh.p = ci->fh;
 	call->arg.fh.len = ci->fh_len;
 	call->arg.open_id = f->open_id;
-	lock_describe(coop_sb(inode->i_sb), fl, &call->arg.lock);
+	coop_lock_describe(coop_sb(inode->i_sb), fl, &call->arg.lock);
 	err = coop_call_run(call);
 	if (!err)
 		lock_tell(fl, &call->res.lock);
@@ -547,154 +546,4 @@ void coop_locks_reconnected(struct coop_mount *m)
 		wake_up(&ask->wake);
 	}
 	spin_unlock(&m->locks.lock);
-}
-
-/* ---- reclaiming after a restart of the daemon ---------------------------------- */
-
-static void reclaim_ended(struct coop_call *call)
-{
-	struct coop_mount *m = call->owner;
-
-	coop_storage_gate(m->storage, false);
-	coop_calls_end(m);
-}
-
-void coop_locks_reclaim_begin(struct coop_mount *m)
-{
-	struct coop_locks *l = &m->locks;
-
-	down_write(&l->noting);
-	l->restarts++;
-	up_write(&l->noting);
-	WRITE_ONCE(l->overtaken, false);
-	atomic_set(&l->reclaims, 1);
-	coop_storage_gate(m->storage, true);
-}
-
-void coop_locks_reclaim_put(struct coop_mount *m, int error)
-{
-	struct coop_locks *l = &m->locks;
-	struct coop_call *call;
-
-	if (error == -ECONNRESET) /* the daemon restarted again: the reclaim starts over */
-		WRITE_ONCE(l->overtaken, true);
-	if (!atomic_dec_and_test(&l->reclaims))
-		return;
-	call = READ_ONCE(l->overtaken) ? NULL : coop_call_alloc(m->storage, COOP_ST_RECLAIMED);
-	if (!call) {
-		/* Without memory for RECLAIMED other clients wait for the grace time. */
-		coop_storage_gate(m->storage, false);
-		return;
-	}
-	call->again = true;
-	call->owner = m;
-	call->done = reclaim_ended;
-	coop_calls_begin(m);
-	coop_call_submit(call);
-	coop_call_put(call);
-}
-
-/* Call it before the gate opens: requests that wait there must see it. */
-static void file_lost(struct coop_file *f)
-{
-	WRITE_ONCE(f->lost, true);
-	coop_content_lost(coop_i(f->inode));
-	pr_warn_ratelimited("coopfs: storage: a lock of inode %lu was lost while the daemon was "
-			    "away: its open file fails with EIO and must be opened again\n",
-			    f->inode->i_ino);
-}
-
-static void reclaimed(struct coop_call *call)
-{
-	struct coop_file *f = call->owner;
-	struct inode *inode = f->inode;
-	struct coop_mount *m = coop_sb(inode->i_sb);
-
-	if (call->error != -ECONNRESET && (call->error || call->res.flags != COOP_ST_LOCK_HELD))
-		file_lost(f);
-	coop_locks_reclaim_put(m, call->error);
-	coop_file_put(f);
-	coop_iput_later(inode);
-	coop_calls_end(m);
-}
-
-static void reclaim_one(struct coop_mount *m, struct coop_file *f, const struct coop_st_lock *what)
-{
-	struct coop_call *call = coop_call_alloc(m->storage, COOP_ST_LOCK);
-
-	if (!call) {
-		file_lost(f);
-		return;
-	}
-	call->arg.fh.p = coop_i(f->inode)->fh;
-	call->arg.fh.len = coop_i(f->inode)->fh_len;
-	call->arg.open_id = f->open_id;
-	call->arg.lock = *what;
-	call->arg.flags = COOP_ST_L_RECLAIM;
-	call->again = true;
-	atomic_inc(&m->locks.reclaims);
-	coop_file_get(f);
-	ihold(f->inode);
-	coop_calls_begin(m);
-	call->owner = f;
-	call->done = reclaimed;
-	coop_call_submit(call);
-	coop_call_put(call);
-}
-
-/* Describes the first 'room' locks that were taken through the open file. Returns their number. */
-static u32 notes_of(struct coop_file *f, struct file_lock_context *ctx, struct coop_st_lock *to,
-		    u32 room)
-{
-	struct coop_mount *m = coop_sb(f->inode->i_sb);
-	struct list_head *const lists[] = {&ctx->flc_flock, &ctx->flc_posix};
-	const u32 local[] = {COOP_LOCAL_FLOCK, COOP_LOCAL_POSIX};
-	const struct file_lock *fl;
-	u32 n = 0, i;
-
-	spin_lock(&ctx->flc_lock);
-	for (i = 0; i < ARRAY_SIZE(lists); i++) {
-		if (m->opt.local_lock & local[i])
-			continue;
-		coop_for_each_lock(fl, lists[i]) {
-			if (coop_fl(fl, file)->private_data != f)
-				continue;
-			if (n < room)
-				lock_describe(m, fl, &to[n]);
-			n++;
-		}
-	}
-	spin_unlock(&ctx->flc_lock);
-	return n;
-}
-
-void coop_locks_lost(struct coop_file *f)
-{
-	struct file_lock_context *ctx = locks_inode_context(f->inode);
-
-	if (ctx && notes_of(f, ctx, NULL, 0))
-		file_lost(f);
-}
-
-void coop_locks_reclaim(struct coop_file *f)
-{
-	struct file_lock_context *ctx = locks_inode_context(f->inode);
-	struct coop_st_lock *notes = NULL;
-	u32 room = 0, n, i;
-
-	if (!ctx)
-		return;
-	/* No lock is added now, but a partial unlock may split one in two. */
-	while ((n = notes_of(f, ctx, notes, room)) > room) {
-		kvfree(notes);
-		room = n + 4;
-		notes = kvmalloc_array(room, sizeof(*notes), GFP_NOFS);
-		if (!notes) {
-			file_lost(f);
-			return;
-		}
-	}
-	for (i = 0; i < n; i++)
-		reclaim_one(coop_sb(f->inode->i_sb), f, &notes[i]);
-	kvfree(notes);
 }

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * locks.h - locks among nodes: lock.c takes them, lock_reclaim.c takes them back.
+ */
+#ifndef COOP_FS_LOCKS_H
+#define COOP_FS_LOCKS_H
+
+#include <linux/fs.h>
+#include <linux/list.h>
+#include <linux/rwsem.h>
+#include <linux/siphash.h>
+#include <linux/spinlock.h>
+#include <linux/types.h>
+
+#include "rpc/storage/message.h"
+
+struct coop_file;
+struct coop_mount;
+
+struct coop_locks {
+	siphash_key_t owner_key; /* never changes: derives owner numbers from addresses */
+	struct rw_semaphore noting;
+	u32 restarts;          /* of the daemon; under 'noting' */
+	spinlock_t lock;       /* guards the following */
+	struct list_head asks; /* asks that may be queued at storage */
+	u64 last_cookie;
+	atomic_t reclaims; /* calls under way of a reclaim */
+	bool overtaken;    /* the daemon was restarted again during the reclaim */
+};
+
+int coop_lock(struct file *file, int cmd, struct file_lock *fl);
+int coop_flock(struct file *file, int cmd, struct file_lock *fl);
+void coop_locks_init(struct coop_locks *l);
+/* The lock as storage knows it. */
+void coop_lock_describe(const struct coop_mount *m, const struct file_lock *fl,
+			struct coop_st_lock *l);
+/* A push: the wait with that cookie has its lock. */
+void coop_locks_granted(struct coop_mount *m, u64 cookie);
+/* New connection: a push may have been lost with the last one. */
+void coop_locks_reconnected(struct coop_mount *m);
+
+/*
+ * The daemon forgot the session. From begin() to the last put() no other request is sent. For each
+ * file that was opened again, reclaim() asks for its locks. error: of the call that the put() ends.
+ */
+void coop_locks_reclaim_begin(struct coop_mount *m);
+void coop_locks_reclaim_get(struct coop_mount *m);
+void coop_locks_reclaim_put(struct coop_mount *m, int error);
+void coop_locks_reclaim(struct coop_file *f);
+/* The file cannot be opened again: all locks that were taken through it are lost. */
+void coop_locks_lost(struct coop_file *f);
+
+#endif /* COOP_FS_LOCKS_H */
