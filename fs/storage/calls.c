@@ -147,8 +147,11 @@ void coop_call_unlink_locked(struct coop_call *call)
 	call->state = COOP_CALL_DONE;
 }
 
-/* A CLOSE for what an abandoned OPEN, CREATE or BUNDLE may open; NULL: another operation, or no
- * memory. */
+/*
+ * A CLOSE for what an abandoned OPEN, CREATE or BUNDLE may open; NULL: another operation, or no
+ * memory. An OPEN of a reopen() needs none: its file sends its own CLOSE, and until then another
+ * reopen() may open it under the same id.
+ */
 static struct coop_call *orphan_of(const struct coop_call *call)
 {
 	const u32 len = call->arg.fh.len; /* except with OPEN the directory's: only the id counts */
@@ -156,7 +159,7 @@ static struct coop_call *orphan_of(const struct coop_call *call)
 
 	if ((call->op != COOP_ST_OPEN && call->op != COOP_ST_CREATE &&
 	     call->op != COOP_ST_TMPFILE && call->op != COOP_ST_BUNDLE) ||
-	    len > COOP_ST_FH_MAX)
+	    call->again || len > COOP_ST_FH_MAX)
 		return NULL;
 	orphan = coop_call_alloc(call->storage, COOP_ST_CLOSE);
 	if (!orphan)

@@ -168,8 +168,8 @@ late()
 	stand_between
 	down a
 	kmount a 127.0.0.2 "readahead=64${2:-}"
-	BETWEEN=/tmp/between INFO=$(proc a)/info STATS=$(proc a)/stats
-	export BETWEEN INFO STATS
+	BETWEEN=/tmp/between INFO=$(proc a)/info STATS=$(proc a)/stats REQUESTS=$(proc a)/requests
+	export BETWEEN INFO STATS REQUESTS
 	"${3:-area}" "$1"
 	down a
 	kmount a $server readahead=64
@@ -243,6 +243,8 @@ test_locks_lost() { crashing locks_lost; }
 test_locks_kept() { crashing locks_kept; }
 test_locks_fenced() { late locks_fenced ,nolease crashing; }
 test_locks_told() { late locks_told ,nolease crashing; }
+# The second OPEN has to pass in time, so the time is long.
+test_soft_reopened() { late soft_reopened ,nolease,soft,timeo=100 crashing; }
 
 counted() { od -An -tu8 -j4096 -N8 /srv/locks_data/f 2>/dev/null; }
 counts_on() { [ "$(counted)" != "$1" ] || ! running counter; }

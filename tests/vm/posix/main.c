@@ -20,7 +20,8 @@
  * stops the storage daemon, process DAEMON, for a moment, and reads the mount's file "info" at
  * INFO. crash.c describes those of written_again, handed_over, lost_for_all, closed, locks_lost,
  * locks_kept and locks_fenced, late.c those of streamed, beside_write, unlock_unknown, behind_end,
- * and of cut_mapped, append_mapped, read_grown, direct_foreign and locks_fenced.
+ * and of cut_mapped, append_mapped, read_grown, direct_foreign and locks_fenced, and soft.c those
+ * of soft_kept and soft_reopened.
  *
  * Status: 0 success, 1 a check failed, 2 usage or nothing could be checked.
  */
@@ -101,6 +102,8 @@ static const struct {
 	{"beside_write", beside_write_area},
 	{"unlock_unknown", unlock_unknown_area},
 	{"behind_end", behind_end_area},
+	{"soft_kept", soft_kept_area},
+	{"soft_reopened", soft_reopened_area},
 	{"dropped_mapped", dropped_mapped_area},
 	{"mapped_elsewhere", mapped_elsewhere_area},
 	{"cut_mapped", cut_mapped_area},

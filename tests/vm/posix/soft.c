@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * soft.c - what a mount that gives up its calls still owes to storage.
+ *
+ * The mount is soft, so each call fails after its timeo. coop-between (late.c) keeps requests from
+ * the daemon, or ends each connection in its handshake; the daemon and its session live on.
+ * REQUESTS names the mount's file "requests", BELOW the exported directory of the areas; crash.c
+ * obeys orders of soft_reopened.
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "posix.h"
+
+#define PATIENT 1200 /* times 50 ms */
+
+/* Files that have no name, but are open at storage. */
+static int nameless(void)
+{
+	char path[PAGE];
+	struct dirent *e;
+	int n = 0;
+	DIR *d;
+
+	snprintf(path, sizeof(path), "%s/../.coopfs-orphans", getenv("BELOW"));
+	d = opendir(path);
+	while (d && (e = readdir(d)))
+		n += e->d_name[0] != '.' || strlen(e->d_name) > 2;
+	if (d)
+		closedir(d);
+	return n;
+}
+
+static bool is_closed_there(void)
+{
+	for (unsigned int i = 0; i < PATIENT; i++) {
+		if (!nameless())
+			return true;
+		pause_shortly();
+	}
+	return false;
+}
+
+static bool is_unlocked(int fd)
+{
+	for (unsigned int i = 0; i < PATIENT; i++) {
+		if (!flock(fd, LOCK_EX | LOCK_NB))
+			return true;
+		pause_shortly();
+	}
+	return false;
+}
+
+static int range(int fd, int cmd, short type)
+{
+	return fcntl(fd, cmd, &(struct flock){.l_type = type, .l_len = PAGE});
+}
+
+static bool range_is_unlocked(int fd)
+{
+	for (unsigned int i = 0; i < PATIENT; i++) {
+		if (!range(fd, F_SETLK, F_WRLCK))
+			return true;
+		pause_shortly();
+	}
+	return false;
+}
+
+/* The connection ends, and so does each later one before it can be used. */
+static bool is_cut_off(void)
+{
+	struct statfs st;
+	int before = times_done("lost statfs 0");
+
+	return between("cut proof") && between("cut statfs") && statfs(".", &st) &&
+	       errno == ETIMEDOUT && is_done("lost statfs 0", before + 1);
+}
+
+/* The deadline comes while the requests wait to be sent, or to be answered on a connection that is
+ * then lost. */
+static void kept(bool sent)
+{
+	int held, open_too, rival;
+
+	NEED(put("held", "text") && put("open", "text"));
+	NEED((held = open("held", O_RDWR)) >= 0 && !flock(held, LOCK_EX));
+	NEED((open_too = open("open", O_RDONLY)) >= 0);
+	NEED((rival = open(other("held"), O_RDWR)) >= 0);
+	NEED(calls_are(0) && !nameless());
+	if (sent)
+		NEED(between("stop close") && between("stop unlock"));
+	else
+		NEED(is_cut_off());
+	CHECK(!close(open_too));
+	FAILS(flock(held, LOCK_UN), ETIMEDOUT); /* and the CLOSE began before */
+	if (sent)
+		NEED(is_cut_off());
+	CHECK(!unlink(other("open")) && nameless() == 1);
+	FAILS(flock(rival, LOCK_EX | LOCK_NB), EWOULDBLOCK);
+	NEED(between("go"));
+	CHECK(is_unlocked(rival));
+	CHECK(is_closed_there());
+	CHECK(!close(rival) && !close(held) && !unlink("held"));
+}
+
+/* Storage runs requests concurrently: an unlock that comes late must not end a later lock. */
+static void in_turn(void)
+{
+	int fd, rival;
+
+	NEED(put("f", "text"));
+	NEED((fd = open("f", O_RDWR)) >= 0 && !flock(fd, LOCK_EX));
+	NEED((rival = open(other("f"), O_RDWR)) >= 0);
+	NEED(between("stop unlock"));
+	FAILS(flock(fd, LOCK_UN), ETIMEDOUT);
+	FAILS(flock(fd, LOCK_EX | LOCK_NB), ETIMEDOUT);
+	FAILS(flock(fd, LOCK_EX), ETIMEDOUT);
+	NEED(between("go"));
+	CHECK(is_unlocked(rival) && !flock(rival, LOCK_UN));
+	CHECK(!flock(fd, LOCK_EX));
+	FAILS(flock(rival, LOCK_EX | LOCK_NB), EWOULDBLOCK);
+	CHECK(!close(fd) && !close(rival) && !unlink("f"));
+}
+
+/* The open file that an unlock names is closed after it. */
+static void before_close(void)
+{
+	int fd, second, rival;
+
+	NEED(put("f", "text"));
+	NEED((fd = open("f", O_RDWR)) >= 0 && !range(fd, F_SETLK, F_WRLCK));
+	NEED((second = open("f", O_RDWR)) >= 0);
+	NEED((rival = open(other("f"), O_RDWR)) >= 0);
+	NEED(calls_are(0) && between("stop unlock"));
+	CHECK(!close(second)); /* which ends all locks of this process */
+	CHECK(calls_are(1));
+	NEED(between("go"));
+	CHECK(range_is_unlocked(rival));
+	CHECK(!close(fd) && !close(rival) && !unlink("f"));
+}
+
+void soft_kept_area(void)
+{
+	NEED(getenv("BETWEEN") && getenv("INFO") && getenv("BELOW"));
+	kept(false);
+	kept(true);
+	in_turn();
+	before_close();
+}
+
+/* An OPEN that its caller has given up waits for its reply. */
+static bool open_is_abandoned(void)
+{
+	char line[256];
+	bool found = false;
+	FILE *f;
+
+	for (unsigned int i = 0; i < PATIENT && !found; i++) {
+		f = fopen(getenv("REQUESTS"), "r");
+		while (f && fgets(line, sizeof(line), f))
+			found |= strstr(line, "op=open state=abandoned") != NULL;
+		if (f)
+			fclose(f);
+		pause_shortly();
+	}
+	return found;
+}
+
+/*
+ * Opening a file again, for a daemon that was restarted, takes too long. The next daemon opens it
+ * in time, and nothing closes it there.
+ */
+void soft_reopened_area(void)
+{
+	int fd, before;
+
+	NEED(getenv("WANTED") && getenv("BETWEEN") && getenv("INFO") && getenv("REQUESTS"));
+	NEED(put("f", "0123"));
+	NEED((fd = open("f", O_RDWR)) >= 0);
+	before = times_done("stopped open 0");
+	NEED(between("stop open") && storage_does("restart"));
+	NEED(is_done("stopped open 0", before + 1) && open_is_abandoned());
+	NEED(storage_does("restart") && is_done("stopped open 0", before + 2) && between("go"));
+	CHECK(pwrite(fd, "a", 1, 0) == 1 && !fsync(fd));
+	NEED(calls_are(0));
+	CHECK(pwrite(fd, "b", 1, 1) == 1 && !fsync(fd));
+	CHECK(!close(fd) && holds(other("f"), "ab23"));
+}
