@@ -16,6 +16,11 @@
  * reply to its call: when the reply comes, it unlocks, which also releases what the owner held
  * in that range.
  *
+ * A soft mount does not wait longer than its timeo for the reply to an unlock, but the unlock
+ * still reaches storage later. Storage runs requests concurrently, so the same owner's next lock
+ * of that file waits until all its unlocks were answered. An open file that an unlock names stays
+ * open until then.
+ *
  * We count restarts of the daemon. A grant may come from the daemon before a restart, so it is
  * noted only if there was no restart since its request; else we ask again. lock_reclaim.c
  * asks the new daemon for the noted locks.
@@ -28,12 +33,14 @@
 
 /* One task that asks storage for a lock, or gives one back. */
 struct coop_lock_ask {
-	refcount_t refs;       /* the task; the call under way */
-	struct list_head link; /* coop_locks.asks, if it may be queued */
+	refcount_t refs;            /* the task; the call under way */
+	struct list_head link;      /* coop_locks.asks, if it may be queued */
+	struct list_head unlocking; /* coop_locks.unlocking */
 	struct coop_mount *mount;
 	struct inode *inode; /* the task holds its file; calls have references of their own */
 	u64 open_id;
-	u64 cookie; /* 0: it does not wait */
+	struct coop_file *said; /* the open file that open_id names, if the ask keeps it open */
+	u64 cookie;             /* 0: it does not wait */
 	struct coop_st_lock what;
 	wait_queue_head_t wake;
 	/* guarded by coop_locks.lock */
@@ -41,6 +48,7 @@ struct coop_lock_ask {
 	bool again;    /* new connection: a grant may be lost, so ask again */
 	bool answered; /* the last call has its reply */
 	bool left;     /* the task did not wait for that reply */
+	u32 unlocks;   /* UNLOCKs under way */
 };
 
 void coop_locks_init(struct coop_locks *l)
@@ -48,6 +56,8 @@ void coop_locks_init(struct coop_locks *l)
 	init_rwsem(&l->noting);
 	spin_lock_init(&l->lock);
 	INIT_LIST_HEAD(&l->asks);
+	INIT_LIST_HEAD(&l->unlocking);
+	init_waitqueue_head(&l->unlocked);
 	get_random_bytes(&l->owner_key, sizeof(l->owner_key));
 }
 
@@ -98,6 +108,7 @@ static struct coop_lock_ask *ask_begin(struct file *file, const struct file_lock
 	refcount_set(&ask->refs, 1);
 	init_waitqueue_head(&ask->wake);
 	INIT_LIST_HEAD(&ask->link);
+	INIT_LIST_HEAD(&ask->unlocking);
 	coop_lock_describe(ask->mount, fl, &ask->what);
 	if (!wait)
 		return ask;
@@ -109,10 +120,20 @@ static struct coop_lock_ask *ask_begin(struct file *file, const struct file_lock
 	return ask;
 }
 
+/* The caller, or a call of the caller, holds the inode. */
+static void ask_close(struct coop_lock_ask *ask)
+{
+	if (ask->said)
+		coop_file_put(ask->said);
+	ask->said = NULL;
+}
+
 static void ask_put(struct coop_lock_ask *ask)
 {
-	if (refcount_dec_and_test(&ask->refs))
-		kfree(ask);
+	if (!refcount_dec_and_test(&ask->refs))
+		return;
+	ask_close(ask);
+	kfree(ask);
 }
 
 static void ask_end(struct coop_lock_ask *ask)
@@ -123,17 +144,70 @@ static void ask_end(struct coop_lock_ask *ask)
 	ask_put(ask);
 }
 
+static void unlock_begins(struct coop_lock_ask *ask)
+{
+	struct coop_locks *l = &ask->mount->locks;
+
+	spin_lock(&l->lock);
+	if (!ask->unlocks++)
+		list_add(&ask->unlocking, &l->unlocking);
+	spin_unlock(&l->lock);
+}
+
+static void unlock_ends(struct coop_lock_ask *ask)
+{
+	struct coop_locks *l = &ask->mount->locks;
+
+	spin_lock(&l->lock);
+	if (!--ask->unlocks)
+		list_del_init(&ask->unlocking);
+	spin_unlock(&l->lock);
+	wake_up_all(&l->unlocked);
+}
+
+static bool owner_unlocks(const struct coop_lock_ask *ask)
+{
+	struct coop_locks *l = &ask->mount->locks;
+	const struct coop_lock_ask *other;
+	bool found = false;
+
+	spin_lock(&l->lock);
+	list_for_each_entry(other, &l->unlocking, unlocking) {
+		/* An owner number includes the kind. */
+		found = other->inode == ask->inode && other->what.owner == ask->what.owner;
+		if (found)
+			break;
+	}
+	spin_unlock(&l->lock);
+	return found;
+}
+
+/* Call it before a LOCK: an UNLOCK that storage runs after it would end it. */
+static int ask_in_turn(struct coop_lock_ask *ask)
+{
+	const struct coop_options *opt = &ask->mount->opt;
+	const unsigned long most = READ_ONCE(opt->soft)
+					   ? msecs_to_jiffies(READ_ONCE(opt->timeo_ds) * 100)
+					   : MAX_SCHEDULE_TIMEOUT;
+	const long left =
+		wait_event_killable_timeout(ask->mount->locks.unlocked, !owner_unlocks(ask), most);
+
+	if (left < 0)
+		return left;
+	return left ? 0 : -ETIMEDOUT;
+}
+
 static void ask_called(struct coop_call *call);
 
 /* Returns a reference to the call. */
 static struct coop_call *ask_send(struct coop_lock_ask *ask, u16 op, u32 flags, u64 cookie)
 {
 	struct coop_inode *ci = coop_i(ask->inode);
-	/* An unlock must not fail for lack of memory. */
-	struct coop_call *call = op == COOP_ST_UNLOCK
-					 ? coop_call_alloc_sure(ask->mount->storage, op)
-					 : coop_call_alloc(ask->mount->storage, op);
+	struct coop_call *call = coop_call_alloc(ask->mount->storage, op);
 
+	/* An unlock must not fail for lack of memory; it may stay long, so try the reserve last. */
+	if (!call && op == COOP_ST_UNLOCK)
+		call = coop_call_alloc_sure(ask->mount->storage, op);
 	if (!call)
 		return NULL;
 	call->arg.fh.p = ci->fh;
@@ -145,6 +219,8 @@ static struct coop_call *ask_send(struct coop_lock_ask *ask, u16 op, u32 flags, 
 	refcount_inc(&ask->refs);
 	ihold(ask->inode);
 	coop_calls_begin(ask->mount);
+	if (op == COOP_ST_UNLOCK)
+		unlock_begins(ask);
 	call->owner = ask;
 	call->done = ask_called;
 	coop_call_queue(call);
@@ -179,6 +255,10 @@ static void ask_called(struct coop_call *call)
 	spin_unlock(&m->locks.lock);
 	if (left)
 		ask_settle(ask, call);
+	if (call->op == COOP_ST_UNLOCK) {
+		unlock_ends(ask);
+		ask_close(ask); /* before its task goes on: a close then sends the CLOSE itself */
+	}
 	complete_all(&call->finished);
 	ask_put(ask);
 	coop_iput_later(inode);
@@ -196,23 +276,26 @@ static bool ask_leave(struct coop_lock_ask *ask)
 	return ask->left;
 }
 
-/* 0 and the reply's flags; -ERESTARTSYS: killed, and the ask is left. */
+/*
+ * 0 and the reply's flags; -ERESTARTSYS: killed, and the ask is left. It is left too after the
+ * deadline of an UNLOCK.
+ */
 static int ask_call(struct coop_lock_ask *ask, u16 op, u32 flags, u64 cookie, u32 *result)
 {
 	struct coop_call *call;
-	int err;
+	int err, killed, late;
 
 	ask->answered = false; /* no call is under way */
 	call = ask_send(ask, op, flags, cookie);
 	if (!call)
 		return -ENOMEM;
-	if (wait_for_completion_killable(&call->finished)) {
-		if (ask_leave(ask)) {
-			coop_call_put(call);
-			return -ERESTARTSYS;
-		}
-		wait_for_completion(&call->finished); /* ask_called() is about to complete it */
+	killed = wait_for_completion_killable(&call->finished);
+	late = READ_ONCE(call->late);
+	if ((killed || late) && ask_leave(ask)) {
+		coop_call_put(call);
+		return killed ? -ERESTARTSYS : late;
 	}
+	/* It is answered, so its results are here; ask_called() may still be at work. */
 	err = call->error;
 	*result = call->res.flags;
 	coop_call_put(call);
@@ -333,6 +416,11 @@ static int lock_take(struct file *file, struct file_lock *fl, bool wait)
 	if (!ask)
 		return -ENOLCK;
 	l = &ask->mount->locks;
+	err = ask_in_turn(ask);
+	if (err) {
+		ask_end(ask);
+		return err;
+	}
 	for (;;) {
 		down_read(&l->noting);
 		restarts = l->restarts;
@@ -394,7 +482,6 @@ static int lock_give_back(struct file *file, struct file_lock *fl)
 {
 	struct inode *inode = file_inode(file);
 	struct coop_lock_ask *ask;
-	struct coop_file *said;
 	u32 result;
 	int err;
 
@@ -402,16 +489,14 @@ static int lock_give_back(struct file *file, struct file_lock *fl)
 	ask = ask_begin(file, fl, false);
 	if (!ask)
 		return -ENOLCK;
-	/* Any open file can carry the owner's unlock; a CLOSE of this one is sent after it. */
-	said = said_of(file->private_data);
-	if (said)
-		ask->open_id = said->open_id;
+	/* Any open file can carry the owner's unlock. Its CLOSE is sent after the reply. */
+	ask->said = said_of(file->private_data);
+	if (ask->said)
+		ask->open_id = ask->said->open_id;
 	err = note_out(inode, fl, FL_EXISTS);
 	if (!err)
 		err = ask_call(ask, COOP_ST_UNLOCK, 0, 0, &result);
 	ask_end(ask);
-	if (said)
-		coop_file_put(said);
 	/* No lock was held; or the task was killed, and the unlock is under way. */
 	return err == -ENOENT || err == -ERESTARTSYS ? 0 : err;
 }

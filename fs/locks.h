@@ -11,6 +11,7 @@
 #include <linux/siphash.h>
 #include <linux/spinlock.h>
 #include <linux/types.h>
+#include <linux/wait.h>
 
 #include "rpc/storage/message.h"
 
@@ -24,8 +25,10 @@ struct coop_locks {
 	spinlock_t lock;       /* guards the following */
 	struct list_head asks; /* asks that may be queued at storage */
 	u64 last_cookie;
-	atomic_t reclaims; /* calls under way of a reclaim */
-	bool overtaken;    /* the daemon was restarted again during the reclaim */
+	struct list_head unlocking; /* asks with an UNLOCK under way */
+	wait_queue_head_t unlocked; /* one of them was answered */
+	atomic_t reclaims;          /* calls under way of a reclaim */
+	bool overtaken;             /* the daemon was restarted again during the reclaim */
 };
 
 int coop_lock(struct file *file, int cmd, struct file_lock *fl);

@@ -7,7 +7,7 @@
  * work of its own if the submitter has a done().
  *
  * A call can also end before its reply: its process is killed, or a soft mount's
- * time is over. Then the socket must release the call's memory at once. With both
+ * time is over (watch.c). Then the socket must release the call's memory at once. With both
  * mutexes held no task is between reading a call and using its pages. So the call
  * is taken away from the receiver, which discards the rest of the reply, or, if it
  * is half sent, the connection ends. A call that the daemon may still answer stays
@@ -143,6 +143,10 @@ void coop_call_unlink_locked(struct coop_call *call)
 	if (call->gated) {
 		call->gated = false;
 		s->gate--;
+	}
+	if (call->kept) {
+		call->kept = false;
+		s->kept--;
 	}
 	call->state = COOP_CALL_DONE;
 }

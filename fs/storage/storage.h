@@ -7,8 +7,9 @@
  * gets the reply's fields back, with data directly in its pages. A lost connection
  * is made again with backoff under the same session, and requests without a reply
  * are sent again (rpc/storage/STORAGE.md says what is safe and why); the caller
- * notices only the delay. 'soft' mounts give up after timeo; 'hard' mounts never
- * do, except for a killed process.
+ * notices only the delay. 'soft' mounts give up after timeo, but their CLOSE and
+ * UNLOCK still reach storage later; 'hard' mounts never give up, except for a killed
+ * process.
  */
 #ifndef COOP_FS_STORAGE_H
 #define COOP_FS_STORAGE_H
@@ -165,6 +166,12 @@ struct coop_call {
 	u32 data_len;    /* reply: bytes received */
 	bool shared_dir; /* reply: others use the directory looked in */
 	int error;       /* 0 or -errno, when done */
+	/*
+	 * A CLOSE or UNLOCK whose time is over does not end, as it must reach storage: 'late' gets
+	 * the error for a task that waits, 'finished' is completed, and done() runs when the call
+	 * ends.
+	 */
+	int late;
 	u64 begun_us;
 	u64 begun; /* ktime_get_boottime_ns(), which includes suspend */
 	/*
@@ -193,6 +200,7 @@ struct coop_call {
 	bool pooled;              /* goes back to the connection's reserve */
 	bool internal;            /* PING, REGISTER: not repeated on a new connection */
 	bool gated;               /* it holds the gate: other calls wait for it */
+	bool kept;                /* it counts in coop_storage.kept */
 	void *reply;              /* the bytes of res's string */
 	struct coop_call *orphan; /* CLOSE of the file that an abandoned OPEN may have opened */
 	struct list_head link;

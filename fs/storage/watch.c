@@ -6,7 +6,12 @@
  * whose time is over, sends calls again that got EAGAIN, asks a silent daemon for a
  * word, and replaces the connection of one that gives none.
  *
- * umount and umount -f end calls at once, on any mount.
+ * A deadline never ends CLOSE and UNLOCK: storage would keep the file open, or the lock,
+ * until the session ends. A task that waits is told, and the call stays until it is
+ * answered. Its memory is bounded: that of a CLOSE was allocated with the open file, or for
+ * one of the OPENs in flight, and UNLOCKs are counted.
+ *
+ * umount and umount -f end all calls at once, on any mount.
  */
 #include <linux/sched/mm.h>
 
@@ -15,22 +20,45 @@
 #define SILENCE_TO_PING  (15 * HZ) /* while calls are in flight */
 #define SILENCE_TO_RETRY (60 * HZ)
 #define FORCED_MS        2000 /* after umount -f */
+#define KEPT_UNLOCKS     4096 /* most UNLOCKs beyond their deadline, of 4 KiB each */
 
 /* ---- deadlines ------------------------------------------------------------ */
 
-static struct coop_call *begun_before_locked(struct list_head *list, u64 us)
+/* Keeps a call beyond its deadline, and tells its task. False: the call may end. */
+static bool keep_locked(struct coop_storage *s, struct coop_call *call, int error)
+{
+	lockdep_assert_held(&s->lock);
+	if (call->late)
+		return true;
+	if (call->op == COOP_ST_UNLOCK && s->kept < KEPT_UNLOCKS) {
+		call->kept = true;
+		s->kept++;
+	} else if (call->op != COOP_ST_CLOSE) {
+		return false;
+	}
+	WRITE_ONCE(call->late, error);
+	complete_all(&call->finished);
+	return true;
+}
+
+static struct coop_call *begun_before_locked(struct coop_storage *s, struct list_head *list, u64 us,
+					     int late)
 {
 	struct coop_call *call;
 
 	list_for_each_entry(call, list, link) {
-		if (call->begun_us < us && !call->internal && call->state != COOP_CALL_ABANDONED)
+		if (call->begun_us < us && !call->internal && call->state != COOP_CALL_ABANDONED &&
+		    (!late || !keep_locked(s, call, late)))
 			return call;
 	}
 	return NULL;
 }
 
-/* A call with a submitter that began before that time; a reference. */
-static struct coop_call *find_begun_before(struct coop_storage *s, u64 us)
+/*
+ * A call with a submitter that began before that time; a reference. late: the error of a deadline,
+ * which keeps some calls; 0: all calls end.
+ */
+static struct coop_call *find_begun_before(struct coop_storage *s, u64 us, int late)
 {
 	struct list_head *const waiting[] = {&s->queue, &s->first, &s->later};
 	struct coop_call *found = NULL;
@@ -38,20 +66,20 @@ static struct coop_call *find_begun_before(struct coop_storage *s, u64 us)
 
 	spin_lock_bh(&s->lock);
 	for (i = 0; i < ARRAY_SIZE(waiting) && !found; i++)
-		found = begun_before_locked(waiting[i], us);
+		found = begun_before_locked(s, waiting[i], us, late);
 	for (i = 0; i < COOP_WIRE_BUCKETS && !found; i++)
-		found = begun_before_locked(&s->wire[i], us);
+		found = begun_before_locked(s, &s->wire[i], us, late);
 	if (found)
 		refcount_inc(&found->refs);
 	spin_unlock_bh(&s->lock);
 	return found;
 }
 
-static void end_begun_before(struct coop_storage *s, u64 us, int error)
+static void end_begun_before(struct coop_storage *s, u64 us, int error, bool deadline)
 {
 	struct coop_call *call;
 
-	while ((call = find_begun_before(s, us))) {
+	while ((call = find_begun_before(s, us, deadline ? error : 0))) {
 		coop_call_abandon(call, error);
 		coop_call_put(call);
 		cond_resched();
@@ -60,7 +88,7 @@ static void end_begun_before(struct coop_storage *s, u64 us, int error)
 
 void coop_calls_end_all(struct coop_storage *s, int error)
 {
-	end_begun_before(s, U64_MAX, error);
+	end_begun_before(s, U64_MAX, error, false);
 }
 
 /* Queues calls again that the daemon answered with EAGAIN. True: some still wait. */
@@ -175,7 +203,7 @@ void coop_watch_work(struct work_struct *work)
 		const u64 now = ktime_to_us(ktime_get()), time = (u64)most_ms * USEC_PER_MSEC;
 
 		if (now > time)
-			end_begun_before(s, now - time, error);
+			end_begun_before(s, now - time, error, true);
 		next = clamp(msecs_to_jiffies(most_ms) / 8, 1UL, next);
 	}
 	watch_silence(s);
@@ -217,7 +245,7 @@ void coop_storage_force(struct coop_storage *s)
 	up = s->state == COOP_STORAGE_UP;
 	spin_unlock_bh(&s->lock);
 	/* End only calls that began before now: on a busy mount the rest would never end. */
-	end_begun_before(s, ktime_to_us(ktime_get()) + 1, -EIO);
+	end_begun_before(s, ktime_to_us(ktime_get()) + 1, -EIO, false);
 	if (up) /* if the daemon answers, later calls have no short limit */
 		ask_for_word(s);
 }

@@ -243,6 +243,12 @@ test_locks_lost() { crashing locks_lost; }
 test_locks_kept() { crashing locks_kept; }
 test_locks_fenced() { late locks_fenced ,nolease crashing; }
 test_locks_told() { late locks_told ,nolease crashing; }
+test_soft_kept()
+{
+	BELOW=/srv/soft_kept
+	export BELOW
+	late soft_kept ,nolease,soft,timeo=30
+}
 # The second OPEN has to pass in time, so the time is long.
 test_soft_reopened() { late soft_reopened ,nolease,soft,timeo=100 crashing; }
 
