@@ -67,7 +67,10 @@ static u32 lock_kind(const struct file_lock *fl)
 {
 	if (coop_fl(fl, flags) & FL_FLOCK)
 		return COOP_ST_LOCK_FLOCK;
-	return coop_fl(fl, flags) & FL_OFDLCK ? COOP_ST_LOCK_OFD : COOP_ST_LOCK_POSIX;
+	/* When the VFS unlocks at the last close, only the owner says that it was F_OFD_SETLK. */
+	return coop_fl(fl, flags) & FL_OFDLCK || coop_fl(fl, owner) == coop_fl(fl, file)
+		       ? COOP_ST_LOCK_OFD
+		       : COOP_ST_LOCK_POSIX;
 }
 
 void coop_lock_describe(const struct coop_mount *m, const struct file_lock *fl,
