@@ -245,7 +245,7 @@ test_locks_fenced() { late locks_fenced ,nolease crashing; }
 test_locks_told() { late locks_told ,nolease crashing; }
 test_soft_kept()
 {
-	BELOW=/srv/soft_kept
+	BELOW=/srv
 	export BELOW
 	late soft_kept ,nolease,soft,timeo=30
 }

@@ -20,27 +20,27 @@
 
 #define PATIENT 1200 /* times 50 ms */
 
-/* Files that have no name, but are open at storage. */
-static int nameless(void)
+/* Whether the file has no name, but is open at storage. Files of earlier areas may be there too. */
+static bool is_nameless(ino_t file)
 {
 	char path[PAGE];
 	struct dirent *e;
-	int n = 0;
+	bool found = false;
 	DIR *d;
 
-	snprintf(path, sizeof(path), "%s/../.coopfs-orphans", getenv("BELOW"));
+	snprintf(path, sizeof(path), "%s/.coopfs-orphans", getenv("BELOW"));
 	d = opendir(path);
-	while (d && (e = readdir(d)))
-		n += e->d_name[0] != '.' || strlen(e->d_name) > 2;
+	while (d && !found && (e = readdir(d)))
+		found = e->d_ino == file;
 	if (d)
 		closedir(d);
-	return n;
+	return found;
 }
 
-static bool is_closed_there(void)
+static bool is_closed_there(ino_t file)
 {
 	for (unsigned int i = 0; i < PATIENT; i++) {
-		if (!nameless())
+		if (!is_nameless(file))
 			return true;
 		pause_shortly();
 	}
@@ -87,12 +87,15 @@ static bool is_cut_off(void)
 static void kept(bool sent)
 {
 	int held, open_too, rival;
+	char path[PAGE];
+	struct stat st;
 
 	NEED(put("held", "text") && put("open", "text"));
 	NEED((held = open("held", O_RDWR)) >= 0 && !flock(held, LOCK_EX));
 	NEED((open_too = open("open", O_RDONLY)) >= 0);
 	NEED((rival = open(other("held"), O_RDWR)) >= 0);
-	NEED(calls_are(0) && !nameless());
+	snprintf(path, sizeof(path), "%s/soft_kept/open", getenv("BELOW"));
+	NEED(!stat(path, &st) && calls_are(0));
 	if (sent)
 		NEED(between("stop close") && between("stop unlock"));
 	else
@@ -101,11 +104,11 @@ static void kept(bool sent)
 	FAILS(flock(held, LOCK_UN), ETIMEDOUT); /* and the CLOSE began before */
 	if (sent)
 		NEED(is_cut_off());
-	CHECK(!unlink(other("open")) && nameless() == 1);
+	CHECK(!unlink(other("open")) && is_nameless(st.st_ino));
 	FAILS(flock(rival, LOCK_EX | LOCK_NB), EWOULDBLOCK);
 	NEED(between("go"));
 	CHECK(is_unlocked(rival));
-	CHECK(is_closed_there());
+	CHECK(is_closed_there(st.st_ino));
 	CHECK(!close(rival) && !close(held) && !unlink("held"));
 }
 
