@@ -145,17 +145,18 @@ bool coop_offers_tell(struct coop_machine *m)
 
 /* ---- requests ------------------------------------------------------------------- */
 
-static bool may_read(struct coop_machine *m, const struct coop_task *t, const struct coop_ev *ev)
+static bool may_read(const struct coop_task *t, const struct coop_ev *ev)
 {
-	const u64 reader = t->u.offer.reader;
+	return !t->u.offer.reader || (ev->fid.lo & IDENTITY) == t->u.offer.reader;
+}
 
-	if (!reader)
-		return true;
-	if ((ev->fid.lo & IDENTITY) != reader)
-		return false;
+/* Whether the reader is known to be where the request comes from. */
+static bool is_there(struct coop_machine *m, const struct coop_task *t, const struct coop_ev *ev)
+{
 	/* Its queue pairs may be others since, and it need not have spoken with them. */
-	return !t->u.offer.placed || coop_addr_same_port(&t->u.offer.reader_at, &ev->from) ||
-	       coop_peer_is(m, &ev->from, reader);
+	return !t->u.offer.reader || !t->u.offer.placed ||
+	       coop_addr_same_port(&t->u.offer.reader_at, &ev->from) ||
+	       coop_peer_is(m, &ev->from, t->u.offer.reader);
 }
 
 /* All pages begin within the offer, and so does page 0. */
@@ -231,17 +232,24 @@ static void free_copies(const struct coop_serve *s, struct page *const *pages)
 		__free_page(pages[__ffs64(left)]);
 }
 
-static struct coop_task *find_offer(struct coop_machine *m, const struct coop_ev *ev, u64 shift)
+/* later: it is the reader's, but the reader is known to be elsewhere. */
+static struct coop_task *find_offer(struct coop_machine *m, const struct coop_ev *ev, u64 shift,
+				    bool *later)
 {
 	struct coop_task *t = find(m, ev->fid.hi, ev->version);
 
-	return t && may_read(m, t, ev) && within(t, shift, ev) ? t : NULL;
+	*later = false;
+	if (!t || !may_read(t, ev) || !within(t, shift, ev))
+		return NULL;
+	*later = !is_there(m, t, ev);
+	return *later ? NULL : t;
 }
 
 /*
  * The process may have made the offer, or placed its reader, before it told the reader of it, and
  * the pump may have taken neither from the ring yet. So a request finds nothing only in a machine
- * that has taken what was in the ring; if that has to wait for room, so has the request.
+ * that has taken what was in the ring; if that has to wait for room, so has the request. A reader
+ * whose port has got another address has to ask again until the process has found it there.
  */
 void coop_offer_lookup(void *host, const struct coop_ev *ev, struct coop_found *found, u64 now)
 {
@@ -249,17 +257,18 @@ void coop_offer_lookup(void *host, const struct coop_ev *ev, struct coop_found *
 	struct coop_machine *m = host;
 	struct coop_task *t;
 	struct coop_serve *s;
+	bool later;
 
 	if (!coop_machine_runs(m))
 		return;
-	t = find_offer(m, ev, shift);
+	t = find_offer(m, ev, shift, &later);
 	if (!t) {
 		const bool all = coop_machine_catch_up(m, now);
 
 		if (!coop_machine_runs(m))
 			return;
-		t = find_offer(m, ev, shift);
-		found->later = !t && !all;
+		t = find_offer(m, ev, shift, &later);
+		found->later = later || (!t && !all);
 	}
 	if (!t)
 		return;

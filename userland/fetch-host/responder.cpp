@@ -60,7 +60,10 @@ void responder::lookup(const coop_ev &ev, std::uint64_t now)
 {
 	served_pages::found found;
 	if (free_.empty() || !pages_.lookup(free_.back(), ev, found)) {
-		coop_engine_lookup_done(engine_, ev.id, 0, 0, no_record, now);
+		if (found.busy)
+			coop_engine_lookup_busy(engine_, ev.id, no_record);
+		else
+			coop_engine_lookup_done(engine_, ev.id, 0, 0, no_record, now);
 		return;
 	}
 	const std::uint64_t cookie = free_.back();

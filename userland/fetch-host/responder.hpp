@@ -32,8 +32,10 @@ public:
 		bool passed = false;      // the request went on to a peer: see lookup_pass
 		bool kept = false;        // they do not change until end(): see lookup_kept
 		bool later = false;       // not known yet: the user calls looked_up() when it is
+		bool busy = false;        // cannot say now
 	};
-	/// Finds pages for EV_LOOKUP and holds them until end(). False: nothing is held.
+	/// Finds pages for EV_LOOKUP and holds them until end(). False: nothing is held, and with
+	/// `busy` the requester shall ask again.
 	virtual bool lookup(std::uint64_t cookie, const coop_ev &, found &) = 0;
 	/// Of those that lookup() found: which have not changed since?
 	virtual std::uint64_t unchanged(std::uint64_t cookie) = 0;

@@ -11,7 +11,7 @@
 #: deadline 3600
 #: short ud_between_devices kernel_asks_ud
 #: long fabric_between_devices ud_bulk ud_asks_kernel kernel_machines kernel_buffers kernel_messages kernel_bulk kernel_faults
-#: long kernel_port_moves ud_rails ud_rail_lost kernel_rails kernel_rail_lost kernel_rails_bulk kernel_priority kernel_reusable kernel_stopped ud_reusable every_group kernel_bad_wire
+#: long kernel_port_moves ud_port_moves ud_rails ud_rail_lost kernel_rails kernel_rail_lost kernel_rails_bulk kernel_priority kernel_reusable kernel_stopped ud_reusable every_group kernel_bad_wire
 
 setup()
 {
@@ -111,6 +111,7 @@ after_failure()
 	done
 	good_wire
 	! ip addr show dev va | grep -q 10.77.0.7 || move_port va 10.77.0.7 10.77.0.1
+	! ip addr show dev vb | grep -q 10.77.0.5 || move_port vb 10.77.0.5 10.77.0.2
 	[ -e /sys/class/infiniband/rxe0 ] || rxe rxe0 va
 	[ -e /sys/class/infiniband/rxe1 ] || rxe rxe1 vb
 } 2>&1
@@ -207,23 +208,37 @@ test_port_moves()
 		grep -q 0a4d:0002 /sys/class/infiniband/rxe1/ports/1/gids/*
 }
 
-# The port of a machine of `kernel` gets another address, again and again, while it reads and writes:
-# nothing fails.
-test_kernel_port_moves()
+# The ports of two machines get other addresses, one after the other, again and again, while the
+# first reads and writes: nothing fails.
+ports_move() # TRANSPORT OTHER
 {
 	ip addr replace 10.88.0.1/32 dev lo
 	ip addr replace 10.88.0.2/32 dev lo
-	for _other in kernel ud; do
-		job pair coop-rails kernel rxe0 - 10.88.0.1 $_other rxe1 - 10.88.0.2 >/tmp/pair.out
+	job pair coop-rails "$1" rxe0 - 10.88.0.1 "$2" rxe1 - 10.88.0.2 >/tmp/pair.out
+	pair_moves 2
+	for _n in $(seq 8); do
+		move_port va 10.77.0.1 10.77.0.7
 		pair_moves 2
-		for _n in $(seq 8); do
-			move_port va 10.77.0.1 10.77.0.7
-			pair_moves 2
-			move_port va 10.77.0.7 10.77.0.1
-			pair_moves 2
-		done
-		pair_ends
+		move_port vb 10.77.0.2 10.77.0.5
+		pair_moves 2
+		move_port va 10.77.0.7 10.77.0.1
+		pair_moves 2
+		move_port vb 10.77.0.5 10.77.0.2
+		pair_moves 2
 	done
+	pair_ends
+}
+
+test_kernel_port_moves()
+{
+	ports_move kernel kernel
+	ports_move kernel ud
+}
+
+test_ud_port_moves()
+{
+	ports_move ud ud
+	ports_move ud kernel
 }
 
 packets() { [ "$(cat /sys/class/infiniband/rxe1/ports/1/hw_counters/rcvd_pkts)" -gt "$1" ]; }

@@ -332,8 +332,9 @@ void bulk::watch(std::uint64_t now)
 // ---- the memory of others' requests ----------------------------------------------
 
 std::uint32_t bulk::open(spi::token t, std::uint64_t key, const asker &by, const coop_addr &from,
-			 unsigned rail)
+			 unsigned rail, bool &later)
 {
+	later = false;
 	const std::uint32_t index = operations_.find(t, key);
 	if (index == none)
 		return none;
@@ -342,11 +343,15 @@ std::uint32_t bulk::open(spi::token t, std::uint64_t key, const asker &by, const
 		o.state == op_state::passive && o.queue == queue_type::passive_bulk_send;
 	if ((!passive && o.state != op_state::offered) || o.ending)
 		return none;
-	if (o.peer != spi::no_peer &&
-	    (!(peers_[o.peer].who == by.who) ||
-	     !(rail ? rails_->believable(o.peer, rail, from) : peers_.believable(o.peer, from)))) {
-		want_rails(index, now_us(sink_)); // it may be there, and not be proven yet
-		return none;
+	if (o.peer != spi::no_peer) {
+		const bool same = peers_[o.peer].who == by.who;
+		if (!same || !(rail ? rails_->believable(o.peer, rail, from)
+				    : peers_.believable(o.peer, from))) {
+			// It may be there, and not be proven yet.
+			want_rails(index, now_us(sink_));
+			later = same && rail == 0 && !peers_.fixed_places();
+			return none;
+		}
 	}
 	if (by.shift && (!o.reusable || !passive || by.shift >= page_bytes || by.shift >= o.length))
 		return none;

@@ -67,9 +67,10 @@ public:
 
 	// The source of data for others.
 	/// A passive operation, or one that is being put, is read from now on, if this asker may.
-	/// `rail`: by which its request has come. @return its index or `none`.
+	/// `rail`: by which its request has come. @return its index or `none`. `later`: the asker
+	/// is the one that may, but it is not known yet that it is where its request comes from.
 	std::uint32_t open(spi::token, std::uint64_t key, const asker &, const coop_addr &from,
-			   unsigned rail);
+			   unsigned rail, bool &later);
 	const op &operation(std::uint32_t index) const { return operations_[index]; }
 	/// A request that open() let in is over.
 	void close(std::uint32_t index);

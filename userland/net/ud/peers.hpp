@@ -97,6 +97,8 @@ public:
 	// Addresses.
 	void ask(spi::peer_number n, std::uint64_t now) { resolver_.ask(n, all_[n].who, now); }
 	bool crowded() const { return resolver_.crowded(); }
+	/// A machine is where its address says, and nowhere else.
+	bool fixed_places() const { return options_.fixed_places(); }
 	/// The effect of an answer.
 	struct change {
 		int lost = 0;         ///< the machine is gone: its operations end with this

@@ -24,7 +24,7 @@ bool source::lookup(std::uint64_t cookie, const coop_ev &ev, found &out)
 {
 	record &r = records_[cookie];
 	const asker by = asker::unpack(ev.fid.lo);
-	r.op = bulk_.open(ev.fid.hi, ev.version, by, ev.from, rail_);
+	r.op = bulk_.open(ev.fid.hi, ev.version, by, ev.from, rail_, out.busy);
 	if (r.op == operations::none)
 		return false;
 	r.memory = bulk_.operation(r.op).memory;

@@ -125,8 +125,9 @@ protected:
 	static constexpr spi::token ours = 7, theirs = 8;
 	static constexpr std::uint64_t our_key = 70, their_key = 80;
 
-	bulk_put()
+	explicit bulk_put(bool verbs = false)
 	{
+		options_.verbs = verbs;
 		EXPECT_EQ(parse(own_ip(64) + "@tcp:12345:31:1", own_), 0);
 		EXPECT_EQ(parse(own_ip(64) + "@tcp:12345:31:2", other_), 0);
 		resolver_.emplace(options_.key, identity::of(own_));
@@ -194,6 +195,15 @@ protected:
 		reader_->finished(pages_.asked.back(), good, err, true, now);
 		pages_.asked.pop_back();
 		run(now);
+	}
+	// The peer asks for what is put, from this port.
+	std::uint32_t open(std::uint8_t last_byte, bool &later)
+	{
+		coop_addr from{};
+		std::copy(other_.ip.begin(), other_.ip.end(), from.gid);
+		from.gid[15] = last_byte;
+		from.qpn = 5;
+		return bulk_->open(ours, our_key, {identity::of(other_)}, from, 0, later);
 	}
 	unsigned told(bulk_kind kind) const
 	{
@@ -325,6 +335,43 @@ TEST_F(bulk_put, of_a_peer_that_was_given_up_fails_there_too)
 	ASSERT_EQ(told(bulk_kind::done), 1u);
 	EXPECT_EQ(wire_.all.back().text.result, outcome::failed);
 	EXPECT_EQ(wire_.all.back().text.token, theirs);
+}
+
+// A device's address need not be the machine's. If it changes, the reader may ask from there before
+// this machine has found it there.
+class bulk_put_by_device : public bulk_put
+{
+protected:
+	bulk_put_by_device() : bulk_put(true) {}
+};
+
+TEST_F(bulk_put_by_device, asks_a_reader_that_has_moved_to_come_again)
+{
+	bool later = true;
+	submit(queue_type::active_bulk_send, false, 1);
+	arrived(0, 2);
+	const std::uint32_t index = open(other_.ip[15], later);
+	ASSERT_NE(index, operations::none);
+	EXPECT_FALSE(later);
+	bulk_->close(index);
+	const auto new_byte = static_cast<std::uint8_t>(other_.ip[15] + 1);
+	EXPECT_EQ(open(new_byte, later), operations::none);
+	EXPECT_TRUE(later);
+	other_.ip[15] = new_byte; // where the resolver finds it
+	resolve(n, 3);
+	other_.ip[15]--;
+	EXPECT_NE(open(new_byte, later), operations::none);
+	EXPECT_FALSE(later);
+}
+
+// In soft RoCE it is.
+TEST_F(bulk_put, gives_nothing_to_who_asks_from_elsewhere)
+{
+	bool later = true;
+	submit(queue_type::active_bulk_send, false, 1);
+	arrived(0, 2);
+	EXPECT_EQ(open(static_cast<std::uint8_t>(other_.ip[15] + 1), later), operations::none);
+	EXPECT_FALSE(later);
 }
 
 } // namespace
