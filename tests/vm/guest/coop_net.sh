@@ -10,7 +10,7 @@
 #: short text messages bulk states operations fork fuzz
 #: long here ranges bounds revoked
 #: long refused_bulk setup buffers memlock charged strangers late_admission indices nothing_lost overtaken waits polls awake close exec killed nobody removal
-#: long unload fuzz_long
+#: long quota peers mapping many bad_wire unload fuzz_long
 
 lab=/sys/module/coop_lab/parameters
 
