@@ -6,8 +6,8 @@
 // each side sends on its own: no agreement is needed.
 //
 // libfabric's completions point to a work, so its memory does not move during the life of the
-// machine. Its id, which peers know, contains a generation of 13 bits: a peer's message about a
-// work that has ended finds nothing until the slot has been reused 8192 times.
+// machine. Its id, which peers know, contains a generation: a peer's message about a work that has
+// ended finds nothing, until the id comes back (works.hpp).
 #pragma once
 
 #include <deque>

@@ -13,15 +13,15 @@ work *works::make(link &l, spi::token t)
 		shares_.resize(l.peer + 1);
 	if (shares_[l.peer] >= most - (all_.size() - free_.size()))
 		return nullptr;
-	if (free_.empty()) {
-		if (all_.size() >= most)
-			return nullptr;
+	if (free_.size() <= resting && all_.size() < most) {
 		all_.emplace_back();
 		all_.back().id = static_cast<std::uint32_t>(all_.size()); // generation 0
-		free_.push_back(&all_.back());
+		free_.push_front(&all_.back());
 	}
-	work *w = free_.back();
-	free_.pop_back();
+	if (free_.empty())
+		return nullptr;
+	work *w = free_.front();
+	free_.pop_front();
 	w->id = (w->id + slots) & word::id_mask;
 	w->stage = work::stage::queued;
 	w->writer = w->message = w->active = w->cancelled = w->late = w->done = false;

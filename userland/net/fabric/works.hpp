@@ -70,9 +70,12 @@ public:
 	}
 
 private:
-	// An id: 17 bits of slot, where 0 means none, and 13 of generation.
+	// An id: 17 bits of slot, where 0 means none, and 13 of generation. The slot that has
+	// rested longest is used next, and as many as `resting` others rest: so an id comes back
+	// after two million works at the earliest, and a message about the work before is no longer
+	// on its way then.
 	static constexpr std::uint32_t slots = 1u << 17, slot_mask = slots - 1;
-	static constexpr std::uint32_t most = 1u << 16;
+	static constexpr std::uint32_t most = 1u << 16, resting = 256;
 	static constexpr spi::token token_slot_mask = (1u << 20) - 1;
 
 	void free(work &w)
@@ -82,8 +85,8 @@ private:
 	}
 
 	environment &env_;
-	std::deque<work> all_; ///< index: the slot in the id, less one
-	std::vector<work *> free_;
+	std::deque<work> all_;              ///< index: the slot in the id, less one
+	std::deque<work *> free_;           ///< that which has rested longest first
 	std::vector<std::uint32_t> shares_; ///< live works by peer
 	/// Index: the core's slot in the token (transport.hpp), which has one live operation. An
 	/// entry may be outdated: then its work has another token, or none.

@@ -9,7 +9,6 @@
 #include <gtest/gtest.h>
 #include <map>
 #include <set>
-#include <unordered_map>
 
 #include "coop/net.hpp"
 #include "tests/fuzz/fake_fabric.hpp"
@@ -392,10 +391,10 @@ TEST_F(fabric_naive, one_peer_leaves_works_for_others)
 		core[0]->cancel(t);
 }
 
-// One slot for works, and a peer that names the slot's earlier works.
+// A peer names works that have ended, whose slots are in use again.
 TEST_F(fabric_naive, numbers_of_works_come_again_late)
 {
-	constexpr unsigned generations = 8192, uses = 3 * generations;
+	constexpr unsigned generations = 8192, uses = 3 * generations, slots = 1u << 17;
 	make(0);
 	greet();
 	std::vector<std::uint32_t> ids;
@@ -417,7 +416,7 @@ TEST_F(fabric_naive, numbers_of_works_come_again_late)
 		ended.push_back(status);
 	};
 	const auto to = core[0]->peer_at(at(9));
-	std::unordered_map<std::uint32_t, unsigned> last;
+	std::set<std::uint32_t> seen, seen_slots;
 	for (unsigned n = 0; n < uses; n++) {
 		const auto t =
 			core[0]->add(queue_type::msg_send, 1000, 1, to, [](naive_core::item &) {});
@@ -427,12 +426,8 @@ TEST_F(fabric_naive, numbers_of_works_come_again_late)
 		const std::uint32_t id = ids.back();
 		ASSERT_NE(id, 0u);
 		EXPECT_LE(id, fabric::word::id_mask);
-		EXPECT_EQ(id % (1u << 17), ids[0] % (1u << 17)) << "another slot";
-		const auto [it, fresh] = last.try_emplace(id, n);
-		if (!fresh) {
-			ASSERT_GE(n - it->second, generations);
-		}
-		it->second = n;
+		ASSERT_TRUE(seen.insert(id).second) << "it comes again after " << n << " works";
+		seen_slots.insert(id % slots);
 		for (const unsigned age : {1u, 2u, generations / 2, generations - 1})
 			if (age <= n)
 				done(ids[n - age], -EIO, 0);
@@ -442,7 +437,7 @@ TEST_F(fabric_naive, numbers_of_works_come_again_late)
 		ASSERT_TRUE(enemy->ends[1].open);
 	}
 	EXPECT_EQ(ended, std::vector<int>(uses, -ENOSPC));
-	EXPECT_EQ(last.size(), generations) << "each comes again";
+	EXPECT_LT(seen_slots.size(), 1000u) << "slots come again";
 }
 
 // A put that is taken back at once costs its sender nothing, and this side a grant.

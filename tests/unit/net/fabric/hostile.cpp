@@ -12,6 +12,7 @@
 #include <iterator>
 #include <memory>
 #include <poll.h>
+#include <set>
 #include <sys/socket.h>
 #include <system_error>
 #include <thread>
@@ -91,7 +92,8 @@ TEST_P(fabric_hostile_over, a_grant_that_cannot_be_used_ends_the_operation)
 	EXPECT_EQ(tm.state(), tm_state::started);
 }
 
-// The next operation uses the same work. It must not tell the token and key of the one before.
+// A work rests for long after its operation. The next one that uses it must not tell the token and
+// key of the one before.
 TEST_P(fabric_hostile_over, an_offer_says_nothing_of_an_earlier_operation)
 {
 	address there;
@@ -129,19 +131,31 @@ TEST_P(fabric_hostile_over, an_offer_says_nothing_of_an_earlier_operation)
 		enemy.heard.clear();
 		return c;
 	};
-	ASSERT_EQ(tm.add(b, read), 0);
-	const control get = next();
-	ASSERT_EQ(get.verb, control::verb::get);
-	EXPECT_EQ(get.token, what.token);
-	EXPECT_EQ(get.key, what.key);
-	control done;
-	done.verb = control::verb::done;
-	done.peer = get.id;
-	done.status = -ENOENT;
-	ASSERT_TRUE(enemy.say(done));
-	for (const auto end = clock::now() + 30s; e.status == 1 && clock::now() < end;)
-		enemy.look();
-	ASSERT_EQ(e.status, -ENOENT);
+	// The peer refuses each of them.
+	const auto refused = [&] {
+		e.status = 1;
+		EXPECT_EQ(tm.add(b, read), 0);
+		const control get = next();
+		EXPECT_EQ(get.verb, control::verb::get);
+		EXPECT_EQ(get.token, what.token);
+		EXPECT_EQ(get.key, what.key);
+		control done;
+		done.verb = control::verb::done;
+		done.peer = get.id;
+		done.status = -ENOENT;
+		EXPECT_TRUE(enemy.say(done));
+		for (const auto end = clock::now() + 30s; e.status == 1 && clock::now() < end;)
+			enemy.look();
+		EXPECT_EQ(e.status, -ENOENT);
+		return get.id;
+	};
+	constexpr std::uint32_t slots = 1u << 17;
+	std::set<std::uint32_t> used;
+	std::uint32_t id = refused();
+	while (!HasFailure() && used.insert(id % slots).second)
+		id = refused();
+	EXPECT_GT(used.size(), 200u) << "an id comes back too soon";
+	EXPECT_NE(id / slots, 1u) << "the work is another one now";
 	ASSERT_EQ(tm.add(b, send), 0);
 	const control offer = next();
 	ASSERT_EQ(offer.verb, control::verb::offer);
