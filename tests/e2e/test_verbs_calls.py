@@ -177,23 +177,32 @@ def test_an_object_that_is_destroyed_takes_its_unread_events_along():
     assert said(UNREAD) == "queue True False\nshared queue True False\n"
 
 
-CLOSED = """
-def connect(pair, to):
+# Makes a queue pair of type RC (2) ready, its peer being that of the number.
+CONNECTED = """
+def connect(pair, peer):
     a = bytearray(144)
-    a[8], a[28:32], a[80], a[86], a[129] = 5, struct.pack("=I", number(to.value + 52)), 1, 1, 1
+    a[8], a[28:32], a[80], a[86], a[129] = 5, struct.pack("=I", peer), 1, 1, 1
     for state, mask in ((1, 0x39), (2, 0x129181), (3, 0x12e01)):
         a[0] = state
         assert not v.ibv_modify_qp(pair, (ctypes.c_char * 144).from_buffer(a), mask)
+def connected():
+    one, two = queue_pair(2), queue_pair(2)
+    connect(one, number(two.value + 52))
+    connect(two, number(one.value + 52))
+    return one, two
 def send(pair):
     assert not post(pair, SEND, bytes(28) + struct.pack("=i", 2) + bytes(96), 0, 0)
+"""
+
+CLOSED = CONNECTED + """
 first = context, domain, queue
 pair = queue_pair(2)
 context = ctypes.c_void_p(v.ibv_open_device(ctypes.c_void_p(pointer(v.ibv_get_device_list(None)))))
 domain = ctypes.c_void_p(v.ibv_alloc_pd(context))
 queue = ctypes.c_void_p(v.ibv_create_cq(context, 64, None, None, 0))
 other = queue_pair(2)
-connect(pair, other)
-connect(other, pair)
+connect(pair, number(other.value + 52))
+connect(other, number(pair.value + 52))
 assert not post(other, RECEIVE, bytes(32), 0, 0)
 second, (context, domain, queue) = context, first
 send(pair)
@@ -201,9 +210,7 @@ print(completion())
 assert not v.ibv_close_device(second)
 send(pair)
 print(completion())
-one, two = queue_pair(2), queue_pair(2)
-connect(one, two)
-connect(two, one)
+one, two = connected()
 assert not post(two, RECEIVE, bytes(32), 0, 0)
 send(one)
 print(sorted(completion() for _ in range(2)))

@@ -83,6 +83,8 @@ void node::end_link(member &m, link_stage next)
 
 void node::tend(ticks now)
 {
+	if (address_news_.take() && addresses_change_)
+		addresses_change_(this);
 	accept_callers(now);
 	hear_callers(now);
 	accept_far(now);

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <system_error>
+#include <utility>
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -57,8 +58,9 @@ const char *text_of(pair_state s)
 	return names[static_cast<unsigned>(s)];
 }
 
-node::node(watcher &w) :
+node::node(watcher &w, std::function<void(node *)> addresses_change) :
 	watcher_{w},
+	addresses_change_{std::move(addresses_change)},
 	next_index_{random_number() % pairs_most},
 	backend_{chosen_backend()},
 	bound_{setting("COOP_NTRDMA_BOUND_MS", 10000, 100, 3600000)},
@@ -85,6 +87,8 @@ node::node(watcher &w) :
 	if (far_listener_)
 		watch_far(far_listener_, false);
 	watch(bell_.get());
+	if (address_news_.fd())
+		watch(address_news_.fd().get());
 	// Signals are for the application's threads.
 	sigset_t all, before;
 	sigfillset(&all);

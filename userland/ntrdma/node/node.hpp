@@ -14,6 +14,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <list>
 #include <memory>
 #include <optional>
@@ -26,6 +27,7 @@
 #include <sched.h>
 
 #include "userland/ntrdma/core/queue_pair.hpp"
+#include "userland/ntrdma/node/address_news.hpp"
 #include "userland/ntrdma/node/far_greeting.hpp"
 #include "userland/ntrdma/node/lock.hpp"
 #include "userland/ntrdma/stream/backend.hpp"
@@ -93,8 +95,9 @@ class drive;
 class node final
 {
 public:
-	/// Takes a slot and starts the thread. Throws std::system_error.
-	explicit node(watcher &);
+	/// Takes a slot and starts the thread, which calls `addresses_change`, under the lock, each
+	/// time that an address of this machine may have come or gone. Throws std::system_error.
+	explicit node(watcher &, std::function<void(node *)> addresses_change = {});
 	~node();
 
 	/// The lock of everything below.
@@ -201,6 +204,8 @@ private:
 	void poll_far();
 
 	watcher &watcher_;
+	std::function<void(node *)> addresses_change_;
+	address_news address_news_; // in the set, too
 	node_lock lock_;
 	std::atomic<bool> wanted_{false};
 	alignas(64) std::atomic<int> processor_{-1}; // of the application's last call

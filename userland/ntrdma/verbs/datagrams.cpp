@@ -10,8 +10,6 @@
 #include <system_error>
 
 #include <csignal>
-#include <linux/netlink.h>
-#include <linux/rtnetlink.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -72,36 +70,12 @@ unique_fd open_socket(const gid_bytes &ip, std::uint16_t port)
 	return fd;
 }
 
-/// A socket that can be read whenever an address has come or gone.
-unique_fd open_news()
-{
-	unique_fd fd{socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE)};
-	sockaddr_nl all{};
-	all.nl_family = AF_NETLINK;
-	all.nl_groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
-	if (fd && bind(fd.get(), reinterpret_cast<sockaddr *>(&all), sizeof(all)))
-		return unique_fd{};
-	return fd;
-}
-
-/// True if there was something. What it was is left to getifaddrs().
-bool drain_news(const unique_fd &news)
-{
-	char message[4096];
-	bool any = false;
-	while (news &&
-	       (recv(news.get(), message, sizeof(message), MSG_DONTWAIT) >= 0 || errno == ENOBUFS))
-		any = true;
-	return any;
-}
-
 } // namespace
 
 datagrams::datagrams(node &n, std::uint32_t slot) :
 	node_{n},
 	port_base_{static_cast<std::uint16_t>(first_port + slot)},
-	wake_{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)},
-	news_{open_news()} // before the addresses are looked at, so that none is missed
+	wake_{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)}
 {
 	if (!wake_)
 		throw std::system_error{errno, std::generic_category(), "datagrams"};
@@ -204,23 +178,20 @@ void datagrams::wake()
 }
 
 // Takes datagrams as long as a queue is armed: one that has come may be for another, or be none of
-// those that it is armed for. Follows the addresses all the time.
+// those that it is armed for.
 void datagrams::run()
 {
-	constexpr std::size_t always = 2; // wake_ and news_
-	std::vector<pollfd> fds{{wake_.get(), POLLIN, 0}, {news_.get(), POLLIN, 0}};
+	constexpr std::size_t always = 1; // wake_
+	std::vector<pollfd> fds{{wake_.get(), POLLIN, 0}};
 	std::uint64_t changes = 0;
 	bool watching = false;
 	for (;;) {
 		poll(fds.data(), watching ? fds.size() : always, -1);
 		std::uint64_t count;
 		[[maybe_unused]] ssize_t n = read(wake_.get(), &count, sizeof(count));
-		bool news = drain_news(news_);
 		auto held = node_.hold();
 		if (stop_)
 			return;
-		if (news)
-			follow_addresses();
 		if (changes != changes_) {
 			changes = changes_;
 			fds.resize(always);
@@ -510,7 +481,13 @@ datagrams *find_datagrams(node *n)
 
 void end_datagrams(node *n)
 {
-	all_datagrams().erase(n);
+	// Its thread ends without the lock.
+	std::unique_ptr<datagrams> ends;
+	auto held = n->hold();
+	if (auto d = all_datagrams().find(n); d != all_datagrams().end()) {
+		ends = std::move(d->second);
+		all_datagrams().erase(d);
+	}
 }
 
 void forget_datagrams(datagram_pair &p)

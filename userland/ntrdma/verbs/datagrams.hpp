@@ -57,6 +57,8 @@ public:
 	/// Sees to it that each address has its socket. Throws std::system_error if another program
 	/// has the port of one: what is sent there would not arrive.
 	void claim_port();
+	/// Opens and closes sockets so that each address has its own, where it can.
+	void addresses_changed() { follow_addresses(); }
 
 	void add(datagram_pair &p);
 	void remove(datagram_pair &p);
@@ -95,16 +97,15 @@ private:
 	std::uint64_t changes_ = 0;   // of sources_
 	std::unordered_map<std::uint32_t, datagram_pair *> pairs_;
 	unique_fd wake_;
-	unique_fd news_; // of the addresses; none: they are looked at when one is missed
 	bool stop_ = false;
 	std::thread thread_;
 };
 
 /// Those of a node, for another UD queue pair. Throws as claim_port().
 datagrams &datagrams_of(node *, std::uint32_t slot);
-/// Null if there are none.
+/// Null if there are none. Both under the lock.
 datagrams *find_datagrams(node *);
-/// Before the node ends.
+/// Before the node ends. Without the lock.
 void end_datagrams(node *);
 /// Completions that were not polled.
 void forget_datagrams(datagram_pair &);

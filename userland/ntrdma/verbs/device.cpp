@@ -47,7 +47,8 @@ node *take_node()
 	if (the_node && node_process != getpid())
 		the_node = nullptr, contexts = 0;
 	if (!the_node) {
-		the_node = new node{verbs::events()};
+		verbs::begin_all_news();
+		the_node = new node{verbs::events(), verbs::addresses_changed};
 		node_process = getpid();
 	}
 	contexts++;
@@ -143,6 +144,8 @@ COOP_VERB ibv_context *ibv_open_device(ibv_device *device)
 	handle->ops.post_send = verbs::post_send;
 	handle->ops.post_recv = verbs::post_recv;
 	handle->ops.post_srq_recv = verbs::post_srq_recv;
+	auto held = n->hold();
+	verbs::begin_news(c);
 	return handle;
 }
 
@@ -152,6 +155,7 @@ COOP_VERB int ibv_close_device(ibv_context *handle)
 	// As the kernel does for a device. The structures stay the program's.
 	if (has_node(c->device)) {
 		auto held = c->device->hold();
+		verbs::end_news(c);
 		while (!c->pairs.empty())
 			verbs::end_pair(*c->pairs.begin());
 	}

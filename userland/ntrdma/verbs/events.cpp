@@ -9,7 +9,7 @@
 
 #include <unistd.h>
 
-#include "userland/ntrdma/verbs/objects.hpp"
+#include "userland/ntrdma/verbs/datagrams.hpp"
 
 using namespace coop::ntrdma;
 using coop::ntrdma::verbs::of;
@@ -68,6 +68,19 @@ public:
 	}
 };
 
+/// The contexts that are open, and the GIDs of which they were told.
+struct readers {
+	std::unordered_set<context *> all;
+	std::vector<gid_bytes> told;
+};
+
+readers &of_news()
+{
+	// Never destroyed: the node's thread may run while the program ends.
+	static auto *the_readers = new readers;
+	return *the_readers;
+}
+
 } // namespace
 
 watcher &events()
@@ -80,6 +93,42 @@ void push(context *c, const ibv_async_event &e)
 {
 	c->events.push_back(e);
 	event_count::add(c->handle()->async_fd);
+}
+
+void begin_all_news()
+{
+	of_news() = {{}, own_addresses()};
+}
+
+void begin_news(context *c)
+{
+	of_news().all.insert(c);
+}
+
+void end_news(context *c)
+{
+	of_news().all.erase(c);
+}
+
+void addresses_changed(node *n)
+{
+	if (datagrams *d = find_datagrams(n))
+		d->addresses_changed();
+	std::vector<gid_bytes> now = own_addresses();
+	if (now == of_news().told)
+		return; // something else of an interface changed
+	of_news().told = std::move(now);
+	ibv_async_event e{};
+	e.event_type = IBV_EVENT_GID_CHANGE;
+	e.element.port_num = 1;
+	for (context *c : of_news().all) {
+		// One that is unread stands for all: a program that reads none would gather them.
+		bool waits = std::any_of(c->events.begin(), c->events.end(), [](const auto &u) {
+			return u.event_type == IBV_EVENT_GID_CHANGE;
+		});
+		if (!waits)
+			push(c, e);
+	}
 }
 
 std::condition_variable_any &acknowledged()

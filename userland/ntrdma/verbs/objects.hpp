@@ -96,6 +96,13 @@ inline channel *of(ibv_comp_channel *p)
 /// The events of the core, for programs.
 watcher &events();
 void push(context *, const ibv_async_event &);
+/// From its opening until its closing a context hears of changes of the GIDs. Under the lock.
+void begin_news(context *);
+void end_news(context *);
+/// There is no context yet. What a parent process had open is not this one's.
+void begin_all_news();
+/// An address of this machine may have come or gone. Under the lock.
+void addresses_changed(node *);
 /// Takes a queue pair off the device: nothing happens to it any more. Under the lock.
 void end_pair(pair *);
 /// Forgets unread events about an object, and waits until those read are acknowledged.
