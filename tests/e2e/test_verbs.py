@@ -257,6 +257,22 @@ def test_ucx(transport, test):
         assert "Final:" in out and "ERROR" not in out
 
 
+@pytest.mark.parametrize("transports,used,test", [
+    ("rc_v,ud_v,self", "", ("tag_lat", "-n", "100")), ("rc_v,self", "rc_verbs", ("tag_bw", "-s", "1000000", "-n", "20")),
+    ("ud_v,self", "ud_verbs", ("tag_lat", "-n", "100"))], ids=["either", "rc", "ud"])
+def test_ucx_with_its_layers_above(transports, used, test, monkeypatch):
+    """UCX_TLS as programs of MPI set it. UCX makes the connections itself, by datagrams."""
+    monkeypatch.setenv("UCX_TLS", transports)
+    monkeypatch.setenv("UCX_LOG_LEVEL", "info")
+    with started("ucx_perftest", "-p", str(PORT)) as server:
+        wait_for(lambda: server.poll() is not None or listens(PORT), "ucx_perftest listens")
+        with started("ucx_perftest", "-p", str(PORT), "-t", *test, "-w", "10", "127.0.0.1") as client:
+            out, _ = client.communicate(timeout=DEADLINE)
+        assert client.returncode == 0, out
+        assert "Final:" in out and "ERROR" not in out, out
+        assert f"tag({used}" in out and "/coop0:1" in out, out
+
+
 @pytest.mark.parametrize("arguments", [("-n", "2000"), ("-n", "200", "-e"), ("-n", "200", "-g", "1"),
                                        ("-n", "200", "-g", "1", "-e"), ("-n", "200", "-s", "4096")],
                          ids=["poll", "events", "gid", "gid-events", "largest"])
