@@ -306,6 +306,27 @@ def test_ssh_and_sftp(sides, place):
         server.communicate()
 
 
+@pytest.mark.skipif(not shutil.which("iperf3"), reason="iperf3 is not installed")
+@pytest.mark.parametrize("way", [(), ("--reverse",)], ids=["there", "back"])
+def test_iperf3(sides, way):
+    """An unmodified program of TCP. How fast it is does not count."""
+    a, b = joined(sides)
+    server = start(b.inside("iperf3", "--server", "--one-off"))
+    try:
+        wait_for(lambda: server.poll() is not None or
+                 b.run("ss", "--no-header", "--listening", "--tcp", "sport = 5201").stdout, "iperf3 listens")
+        done = a.run("iperf3", "--client", b.address, "--time", "1", "--json", *way, check=False)
+        result = json.loads(done.stdout)
+        assert done.returncode == 0 and "error" not in result, done.stdout
+        assert result["end"]["sum_received"]["bytes"] > 0
+        said, _ = server.communicate(timeout=DEADLINE)
+        assert server.returncode == 0, said
+    finally:
+        server.kill()
+        server.communicate()
+    assert not any(a.info()["errors"].values())
+
+
 def refused(words):
     """The words of a start that fails."""
     done = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE, check=False)
