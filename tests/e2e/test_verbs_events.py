@@ -2,9 +2,13 @@
 """coop-verbs: asynchronous events, as a program reads them from its context; and what `coop-verbs info` tells of a
 queue pair that failed."""
 import os
+import pathlib
+import re
+import subprocess
 
 import pytest
 
+from cluster import wait_for
 from test_verbs import DEADLINE, TOOL, pairs_of, started
 from test_verbs_calls import CALLS, CONNECTED, DATAGRAMS, said, said_alone
 
@@ -123,3 +127,46 @@ print(kind, of == one.value, unread(context))
 def test_the_last_receive_of_a_queue_pair_with_shared_receives_is_an_event():
     """Moved to the error state by the program itself: no other event, and none of one that has its own receives."""
     assert said(LAST) == "16 True False\n"
+
+
+# A write (0) to where the peer has no region. Two other queue pairs and one of datagrams stay as they are.
+FAILED = CONNECTED + DATAGRAMS + """
+one, two = connected()
+others = *connected(), datagram_pair()
+def write(pair):
+    request = bytearray(128)
+    request[28:36] = struct.pack("=iI", 0, 2)
+    assert not post(pair, SEND, request, 0, 64)
+write(one)
+print(completion()[0], *(number(pair.value + 52) for pair in (one, two, *others)), flush=True)
+time.sleep(3600)
+"""
+
+
+def manual_of_json():
+    """The words in italics of what the manual says of --json."""
+    text = (pathlib.Path(__file__).parents[2] / "userland/man/coop-verbs.1").read_text(encoding="utf-8")
+    part = text.split(".B \\-\\-json\n")[1].split(".BR")[0]
+    lines = [line.partition(" ")[2] for line in part.splitlines() if line.startswith((".I ", ".IR ", ".RI "))]
+    return {word for line in lines for word in re.sub('"[^"]*"', " ", line).split()}
+
+
+def rows_of_info(numbers):
+    """Of the table; empty if the process does not answer within 2 s."""
+    table = subprocess.run([TOOL, "info"], capture_output=True, text=True, timeout=DEADLINE, check=True).stdout
+    rows = {words[0]: words for words in map(str.split, table.splitlines())}
+    return [rows[str(n)] for n in numbers if str(n) in rows]
+
+
+def test_info_shows_the_error_of_a_queue_pair():
+    """At both ends; IBV_WC_REM_ACCESS_ERR is 10. The manual names each field."""
+    with started("python3", "-c", CALLS + FAILED) as child:
+        status, *numbers = (int(word) for word in child.stdout.readline().split())
+        pairs = {p["number"]: p for p in pairs_of(child.pid)}
+        rows = wait_for(lambda: rows_of_info(numbers), "the process answers")
+    assert status == 10
+    shown = [(pairs[n]["type"], pairs[n]["state"], pairs[n].get("errors")) for n in numbers]
+    assert shown == 2 * [("RC", "ERR", 1)] + 2 * [("RC", "RTS", 0)] + [("UD", "RTS", None)]
+    assert [row[-1] for row in rows] == ["1", "1", "0", "0", "-"]
+    fields = {name for p in pairs.values() for name in (*p, *p.get("send", ()), *p["receive"])}
+    assert fields - manual_of_json() == set()
