@@ -160,16 +160,25 @@ std::optional<lock_book::wait> lock_book::answered(std::uint64_t cookie)
 	return std::move(waits_.extract(it).mapped());
 }
 
-bool lock_book::cancel(std::uint64_t cookie, std::optional<wait> &ended)
+std::optional<lock_book::lock> lock_book::asked(std::uint64_t cookie)
+{
+	std::lock_guard guard(mutex_);
+	const wait *w = find_locked(cookie);
+	return w ? std::optional(w->asked) : std::nullopt;
+}
+
+bool lock_book::cancel(std::uint64_t cookie, std::optional<wait> &ended, std::shared_ptr<void> ends)
 {
 	std::lock_guard guard(mutex_);
 	wait *w = find_locked(cookie);
 	if (!w)
 		return false;
-	if (w->asking)
+	if (w->asking) {
 		w->cancelled = true;
-	else
+		w->ends = std::move(ends);
+	} else {
 		ended = std::move(waits_.extract(cookie).mapped());
+	}
 	return true;
 }
 

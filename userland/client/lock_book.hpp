@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -41,6 +42,8 @@ public:
 		bool asking = false;    // we have asked about it again
 		bool cancelled = false; // before the answer to that, which it stays for
 		std::uint64_t by = 0;   // who has queued it: see storage_link::restores()
+		// Of a cancelled one: lives until it has been settled.
+		std::shared_ptr<void> ends{};
 	};
 
 	void took(const lock &);
@@ -70,9 +73,12 @@ public:
 	[[nodiscard]] bool ask_again(std::uint64_t cookie);
 	// Returns the wait if it was cancelled meanwhile: call its settle().
 	[[nodiscard]] std::optional<wait> answered(std::uint64_t cookie);
+	// The lock that is waited for; empty: the wait is over.
+	[[nodiscard]] std::optional<lock> asked(std::uint64_t cookie);
 	// False: the wait is over. ended: cancel this wait at the daemon; empty: answered() will
-	// return it.
-	[[nodiscard]] bool cancel(std::uint64_t cookie, std::optional<wait> &ended);
+	// return it, and it keeps 'ends' until then.
+	[[nodiscard]] bool cancel(std::uint64_t cookie, std::optional<wait> &ended,
+				  std::shared_ptr<void> ends = {});
 	// Waits to be requested again on a new connection.
 	[[nodiscard]] std::vector<std::pair<std::uint64_t, lock>> waiting() const;
 

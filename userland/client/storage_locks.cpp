@@ -20,11 +20,16 @@ coop_st_body storage_locks::body_of(const lock_book::lock &l) const
 	return b;
 }
 
-std::shared_ptr<void> storage_locks::unlocking(const lock_book::lock &l)
+std::shared_ptr<void> storage_locks::releasing(const lock_book::lock &l)
 {
-	const std::lock_guard guard(unlocks_->mutex);
-	const auto at = unlocks_->under_way.emplace(l.fh, l.what.owner);
-	return {nullptr, [all = unlocks_, at](void *) {
+	const std::lock_guard guard(releases_->mutex);
+	return releasing_locked(l);
+}
+
+std::shared_ptr<void> storage_locks::releasing_locked(const lock_book::lock &l)
+{
+	const auto at = releases_->under_way.emplace(l.fh, l.what.owner);
+	return {nullptr, [all = releases_, at](void *) {
 			{
 				const std::lock_guard lock(all->mutex);
 				all->under_way.erase(at);
@@ -34,19 +39,20 @@ std::shared_ptr<void> storage_locks::unlocking(const lock_book::lock &l)
 }
 
 // 0, -EINTR: the asker has gone, or -ETIMEDOUT.
-int storage_locks::wait_for_unlocks(const lock_book::lock &l)
+int storage_locks::take_turn(const lock_book::lock &l, std::shared_ptr<void> &turn)
 {
 	const std::pair mine(l.fh, l.what.owner);
 	const auto begun = storage_link::clock::now();
 	const auto most = link_.patience();
-	std::unique_lock lock(unlocks_->mutex);
-	while (!unlocks_->ended.wait_for(lock, asker::look_again,
-					 [&] { return !unlocks_->under_way.contains(mine); })) {
+	std::unique_lock lock(releases_->mutex);
+	while (!releases_->ended.wait_for(lock, asker::look_again,
+					  [&] { return !releases_->under_way.contains(mine); })) {
 		if (asker::has_gone())
 			return -EINTR;
 		if (most.count() && storage_link::clock::now() - begun >= most)
 			return -ETIMEDOUT;
 	}
+	turn = releasing_locked(l);
 	return 0;
 }
 
@@ -56,7 +62,7 @@ void storage_locks::give_back(const lock_book::lock &l)
 {
 	book().freed(l);
 	if (auto c = link_.make(COOP_ST_UNLOCK, body_of(l))) {
-		c->done = [under_way = unlocking(l)](storage_link::outcome &) {};
+		c->done = [under_way = releasing(l)](storage_link::outcome &) {};
 		link_.submit(std::move(c));
 	}
 }
@@ -73,7 +79,7 @@ void storage_locks::settle_late(const lock_book::lock &l, std::uint64_t cookie,
 	coop_st_body ask = body_of(l);
 	ask.cookie = cookie;
 	if (auto c = link_.make(COOP_ST_UNLOCK, ask)) {
-		c->done = [this, l, by, under_way = unlocking(l)](storage_link::outcome &end) {
+		c->done = [this, l, by, under_way = releasing(l)](storage_link::outcome &end) {
 			// There was no such wait: it had been granted. But a later daemon never had
 			// it, and there the owner may hold what it held before.
 			if (!end.err && !end.body->flags && link_.restores() == by)
@@ -86,7 +92,8 @@ void storage_locks::settle_late(const lock_book::lock &l, std::uint64_t cookie,
 int storage_locks::lock(const lock_book::lock &l, bool wait, lock_book::granted done,
 			std::uint64_t &cookie)
 {
-	if (const int err = wait_for_unlocks(l))
+	std::shared_ptr<void> turn;
+	if (const int err = take_turn(l, turn))
 		return err;
 	const auto unwanted = [this, l](std::uint64_t of, std::uint32_t result) {
 		settle_late(l, of, result, link_.restores());
@@ -99,7 +106,8 @@ int storage_locks::lock(const lock_book::lock &l, bool wait, lock_book::granted 
 	bool granted = false; // before the reply about its place in the queue
 	const int err = link_.ask(
 		COOP_ST_LOCK, ask, got, text, nullptr, {},
-		[unwanted, cookie](storage_link::outcome &o) {
+		// The turn lasts until the reply: what that leads to begins before it ends.
+		[unwanted, cookie, turn = std::move(turn)](storage_link::outcome &o) {
 			if (!o.err)
 				unwanted(cookie, o.body->flags);
 		},
@@ -123,8 +131,12 @@ int storage_locks::lock(const lock_book::lock &l, bool wait, lock_book::granted 
 
 bool storage_locks::cancel(std::uint64_t cookie)
 {
+	const std::optional<lock_book::lock> asked = book().asked(cookie);
+	if (!asked)
+		return false;
+	const std::shared_ptr<void> turn = releasing(*asked);
 	std::optional<lock_book::wait> ended;
-	if (!book().cancel(cookie, ended))
+	if (!book().cancel(cookie, ended, turn))
 		return false;
 	if (ended)
 		settle_late(ended->asked, cookie, COOP_ST_LOCK_QUEUED, ended->by);
@@ -140,7 +152,7 @@ int storage_locks::unlock(const lock_book::lock &l)
 	std::string text;
 	// Completed even if its caller has gone: other owners wait for the lock.
 	const int err = link_.ask(COOP_ST_UNLOCK, body_of(l), got, text, nullptr, {},
-				  [under_way = unlocking(l)](storage_link::outcome &) {});
+				  [under_way = releasing(l)](storage_link::outcome &) {});
 	return err == -EINTR || err == -ETIMEDOUT ? 0 : err;
 }
 

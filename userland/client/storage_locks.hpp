@@ -40,23 +40,27 @@ public:
 	lock_book &book() { return link_.locks(); }
 
 private:
-	// UNLOCKs without an answer, by file and owner. The daemon runs requests in any order, and
-	// the owner's next LOCK in that file must not come before them.
-	struct unlocks {
+	// What can still release locks, by file and owner: UNLOCKs without an answer, and LOCKs
+	// without one, because a lock that is granted after its caller gave up is given back. The
+	// daemon runs requests in any order, and the owner's next LOCK in that file must not come
+	// before them.
+	struct releases {
 		std::mutex mutex;
 		std::condition_variable ended;
 		std::multiset<std::pair<std::string, std::uint64_t>> under_way;
 	};
-	// The UNLOCK is under way as long as the result lives.
-	std::shared_ptr<void> unlocking(const lock_book::lock &);
-	int wait_for_unlocks(const lock_book::lock &);
+	// It is under way as long as the result lives.
+	std::shared_ptr<void> releasing(const lock_book::lock &);
+	std::shared_ptr<void> releasing_locked(const lock_book::lock &);
+	// For a LOCK: waits until nothing else is under way, and then is.
+	int take_turn(const lock_book::lock &, std::shared_ptr<void> &turn);
 	coop_st_body body_of(const lock_book::lock &) const;
 	void give_back(const lock_book::lock &);
 	void settle_late(const lock_book::lock &, std::uint64_t cookie, std::uint32_t result,
 			 std::uint64_t by);
 
 	storage_link &link_;
-	const std::shared_ptr<unlocks> unlocks_ = std::make_shared<unlocks>();
+	const std::shared_ptr<releases> releases_ = std::make_shared<releases>();
 };
 
 } // namespace coop::client

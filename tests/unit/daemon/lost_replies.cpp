@@ -216,6 +216,22 @@ protected:
 		ASSERT_TRUE(eventually([&] { return c_->stats().connected; }));
 		ASSERT_TRUE(settled(*c_));
 	}
+	// One call is under way; a LOCK of its owner is not sent.
+	void expect_a_lock_waits_for_it()
+	{
+		std::atomic<int> err{1};
+		const std::jthread caller([&] { err = lock_now(*c_, f_, opened_); });
+		std::size_t most = 0;
+		while (err == 1)
+			most = std::max(most, c_->calls().size());
+		EXPECT_EQ(most, 1u);
+		EXPECT_EQ(err, -ETIMEDOUT);
+	}
+	void expect_it_holds_what_it_locks()
+	{
+		EXPECT_EQ(lock_now(*c_, f_, opened_), 0);
+		EXPECT_EQ(lock_now(*client_, f_, own_), -EAGAIN);
+	}
 
 	waiter w_;
 	std::uint64_t own_ = 0, opened_ = 0;
@@ -269,16 +285,39 @@ TEST_F(daemon_lost_patience, a_lock_is_asked_for_after_the_unlock_before_it)
 	ASSERT_EQ(lock_now(*c_, f_, opened_), 0);
 	go_away();
 	EXPECT_EQ(c_->unlock(f_.fh, opened_, all), 0);
-	std::atomic<int> err{1};
-	const std::jthread caller([&] { err = lock_now(*c_, f_, opened_); });
-	std::size_t most = 0;
-	while (err == 1)
-		most = std::max(most, c_->calls().size());
-	EXPECT_EQ(most, 1u) << "the UNLOCK";
-	EXPECT_EQ(err, -ETIMEDOUT);
+	expect_a_lock_waits_for_it();
 	come_back();
-	EXPECT_EQ(lock_now(*c_, f_, opened_), 0);
-	EXPECT_EQ(lock_now(*client_, f_, own_), -EAGAIN);
+	expect_it_holds_what_it_locks();
+}
+
+// A lock that is granted after its caller gave up is given back. The owner's next lock must not
+// come before that.
+TEST_F(daemon_lost_patience, a_lock_is_asked_for_after_one_that_was_given_up)
+{
+	between_->closed = true;
+	between_->cut_at = 4; // after two of the handshake and that of the OPEN
+	EXPECT_EQ(lock_now(*c_, f_, opened_), -ETIMEDOUT);
+	EXPECT_EQ(between_->cut_at, 0u) << "the daemon has granted it";
+	expect_a_lock_waits_for_it();
+	come_back();
+	expect_it_holds_what_it_locks();
+}
+
+TEST_F(daemon_lost_patience, a_lock_is_asked_for_after_a_wait_that_was_cancelled)
+{
+	ASSERT_EQ(lock_now(*client_, f_, own_), 0);
+	w_.wait(*c_, f_, opened_);
+	ASSERT_EQ(w_.err, 1);
+	between_->closed_by_cut = true;
+	between_->cut_at = 3; // the answer about the wait, on the next connection
+	between_->cut = true;
+	ASSERT_TRUE(eventually([&] { return between_->closed.load(); }));
+	EXPECT_TRUE(c_->cancel_lock(w_.cookie));
+	expect_a_lock_waits_for_it();
+	come_back();
+	EXPECT_EQ(client_->unlock(f_.fh, own_, all), 0);
+	expect_it_holds_what_it_locks();
+	EXPECT_EQ(w_.err, 1);
 }
 
 // A file that was opened under a lease is reported again under its id.

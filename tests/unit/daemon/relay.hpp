@@ -43,6 +43,7 @@ public:
 	std::atomic<std::uint32_t> forge{0};       // status of the next answer
 	std::atomic<bool> deaf{false}, cut{false}; // cut: ends the connection once
 	std::atomic<unsigned> cut_at{0};           // loses that reply of a connection, and ends it
+	std::atomic<bool> closed_by_cut{false};    // from then on it is closed
 	std::atomic<bool> closed{false};           // the next connection has to wait
 	std::atomic<unsigned> connections{0};
 
@@ -109,6 +110,7 @@ private:
 				return;
 			}
 			if (p[1].revents && ++replies == cut_at) {
+				closed = closed || closed_by_cut.exchange(false);
 				cut_at = 0;
 				return;
 			}
