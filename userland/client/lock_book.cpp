@@ -131,6 +131,13 @@ bool lock_book::queued(std::uint64_t cookie, std::uint64_t by)
 	return over_locked(cookie).has_value();
 }
 
+void lock_book::forgotten()
+{
+	std::lock_guard guard(mutex_);
+	for (auto &[cookie, w] : waits_)
+		w.given = false;
+}
+
 std::optional<lock_book::wait> lock_book::grant(std::uint64_t cookie)
 {
 	std::lock_guard guard(mutex_);

@@ -65,6 +65,8 @@ public:
 	std::uint64_t begin(wait);
 	// This daemon has queued it. True: the wait is over.
 	[[nodiscard]] bool queued(std::uint64_t cookie, std::uint64_t by);
+	// The daemon has forgotten us, and with us the grants whose waits are not over.
+	void forgotten();
 	// A grant has come. Returns the wait if it is over.
 	[[nodiscard]] std::optional<wait> grant(std::uint64_t cookie);
 	[[nodiscard]] std::optional<wait> end(std::uint64_t cookie);

@@ -262,6 +262,7 @@ int storage_link::shake_hands(std::string &why)
 int storage_link::restore(std::string &why)
 {
 	restores_++;
+	locks_.forgotten();
 	drop_abandoned();
 	std::map<std::uint64_t, open_record> opens;
 	{

@@ -40,6 +40,17 @@ TEST_F(client_lock_book, a_grant_before_the_reply_ends_the_wait_with_the_reply)
 	EXPECT_TRUE(book.holds(wanted));
 }
 
+// The reply then comes from a daemon that has only queued the wait.
+TEST_F(client_lock_book, a_grant_before_the_reply_is_lost_with_the_daemon)
+{
+	EXPECT_FALSE(book.grant(cookie));
+	book.forgotten();
+	EXPECT_FALSE(book.queued(cookie, 2));
+	EXPECT_FALSE(book.holds(wanted));
+	EXPECT_TRUE(book.grant(cookie));
+	EXPECT_TRUE(book.holds(wanted));
+}
+
 TEST_F(client_lock_book, a_wait_that_was_given_up_takes_no_lock)
 {
 	EXPECT_FALSE(book.queued(cookie, 1));
