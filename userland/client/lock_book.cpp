@@ -113,7 +113,7 @@ lock_book::wait *lock_book::find_locked(std::uint64_t cookie)
 std::optional<lock_book::wait> lock_book::over_locked(std::uint64_t cookie)
 {
 	const wait *w = find_locked(cookie);
-	if (!w->queued || !w->given)
+	if (!w->queued || !w->given || w->asking)
 		return {};
 	wait over = std::move(waits_.extract(cookie).mapped());
 	files_[over.asked.fh].take(range_of(over.asked));
@@ -163,7 +163,7 @@ std::optional<lock_book::wait> lock_book::answered(std::uint64_t cookie)
 		return {};
 	it->second.asking = false;
 	if (!it->second.cancelled)
-		return {};
+		return over_locked(cookie);
 	return std::move(waits_.extract(it).mapped());
 }
 

@@ -61,7 +61,9 @@ public:
 
 	// A wait that the daemon has both queued and granted is over: it leaves the book, which has
 	// its lock from then on, because a cancellation that comes too late may unlock at once. The
-	// grant may overtake the reply.
+	// grant may overtake the reply. A wait that we ask about again goes on until the answer:
+	// the daemon may run that request after the owner's UNLOCK, and no owner would have the
+	// lock.
 	std::uint64_t begin(wait);
 	// This daemon has queued it. True: the wait is over.
 	[[nodiscard]] bool queued(std::uint64_t cookie, std::uint64_t by);
@@ -73,7 +75,7 @@ public:
 	// The daemon runs requests concurrently, so we cancel a wait only when it has answered all
 	// others about it. True: ask it again, then call answered().
 	[[nodiscard]] bool ask_again(std::uint64_t cookie);
-	// Returns the wait if it was cancelled meanwhile: call its settle().
+	// Returns the wait if it is over, or was cancelled meanwhile: then call its settle().
 	[[nodiscard]] std::optional<wait> answered(std::uint64_t cookie);
 	// The lock that is waited for; empty: the wait is over.
 	[[nodiscard]] std::optional<lock> asked(std::uint64_t cookie);

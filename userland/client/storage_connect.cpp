@@ -372,9 +372,11 @@ void storage_link::ask_for_lock(std::uint64_t cookie, const lock_book::lock &l)
 	auto c = make(COOP_ST_LOCK, ask);
 	c->deadline = clock::time_point::max(); // the waiter decides how long
 	c->done = [this, cookie, l](outcome &o) {
-		if (const auto cancelled = locks_.answered(cookie)) {
-			if (!o.err)
-				cancelled->settle(cookie, o.body->flags);
+		if (const auto ended = locks_.answered(cookie)) {
+			if (!ended->cancelled)
+				ended->done(0); // granted before this answer
+			else if (!o.err)
+				ended->settle(cookie, o.body->flags);
 		} else if (o.err) {
 			if (const auto w = locks_.end(cookie))
 				w->done(o.err);

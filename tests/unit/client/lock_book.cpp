@@ -77,9 +77,23 @@ TEST_F(client_lock_book, a_wait_is_asked_about_once_at_a_time)
 	EXPECT_FALSE(book.ask_again(cookie));
 	EXPECT_FALSE(book.answered(cookie)) << "it goes on";
 	EXPECT_TRUE(book.ask_again(cookie));
+	EXPECT_FALSE(book.answered(cookie));
 	EXPECT_TRUE(book.grant(cookie));
 	EXPECT_FALSE(book.answered(cookie)) << "it is over";
+}
+
+// Its owner could unlock, and the daemon could run the LOCK after that.
+TEST_F(client_lock_book, a_wait_that_is_asked_about_ends_with_the_answer)
+{
+	EXPECT_FALSE(book.queued(cookie, 1));
+	EXPECT_TRUE(book.ask_again(cookie));
+	EXPECT_FALSE(book.grant(cookie));
+	EXPECT_FALSE(book.holds(wanted));
+	const auto over = book.answered(cookie);
+	ASSERT_TRUE(over);
+	EXPECT_FALSE(over->cancelled);
 	EXPECT_TRUE(book.holds(wanted));
+	EXPECT_FALSE(book.end(cookie));
 }
 
 // The answer decides how it ends: that it is queued, or that the lock is held.
