@@ -213,7 +213,7 @@ public:
 				opened_++;
 				return 0;
 			}
-			opens_.close(out.open_id);
+			opens_.close(fh, out.open_id);
 		}
 		const auto asked = book_.now();
 		const int err = under_->open(c, fh, flags, want, out, std::move(late));
@@ -239,8 +239,7 @@ public:
 	}
 	void close_reader(const handle &fh, std::uint64_t open_id) override
 	{
-		if (!opens_.close(open_id))
-			under_->close_reader(fh, open_id);
+		opens_.close(fh, open_id);
 	}
 	void read(const handle &fh, std::uint64_t open_id, std::uint64_t offset,
 		  std::vector<iovec> dest, std::uint64_t version,

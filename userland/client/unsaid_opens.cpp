@@ -21,11 +21,16 @@ namespace
 // file, an unreported open file is lost.
 constexpr std::chrono::seconds silent_most{1};
 
+// The request was given up. Storage may have opened the file, or do so later.
+bool unanswered(int err)
+{
+	return err == -ETIMEDOUT || err == -EINTR;
+}
+
 // The open is reported again when it is needed.
 bool may_mend(int err)
 {
-	return err == -ETIMEDOUT || err == -EINTR || err == -ENFILE || err == -EMFILE ||
-	       err == -ENOMEM;
+	return unanswered(err) || err == -ENFILE || err == -EMFILE || err == -ENOMEM;
 }
 
 } // namespace
@@ -35,7 +40,7 @@ std::uint64_t unsaid_opens::add(const handle &fh, const caller &who, int flags)
 	const std::uint64_t id = storage_->new_open_id();
 	{
 		std::lock_guard lock(mutex_);
-		opens_.emplace(id, open_file{fh, who, flags, clock::now(), false, false, {}});
+		opens_.emplace(id, open_file{fh, who, flags, clock::now(), {}});
 	}
 	book_.keep(fh, 1);
 	return id;
@@ -96,6 +101,7 @@ void unsaid_opens::told(std::uint64_t open_id, int err)
 	{
 		std::lock_guard lock(mutex_);
 		const auto it = opens_.find(open_id);
+		it->second.unanswered |= unanswered(err);
 		if (may_mend(err) && !it->second.closed) {
 			it->second.telling = false;
 			f.waiting.swap(it->second.waiting);
@@ -117,7 +123,7 @@ void unsaid_opens::told(std::uint64_t open_id, int err)
 			     std::strerror(-err));
 	for (const answer &done : f.waiting)
 		done(err);
-	if (!err && f.closed)
+	if (err ? f.unanswered : f.closed)
 		storage_->close_reader(f.fh, open_id);
 }
 
@@ -134,13 +140,7 @@ void unsaid_opens::tell(std::uint64_t open_id, answer done)
 			done = nullptr;
 			first = !std::exchange(it->second.telling, true);
 			if (first)
-				f = {it->second.fh,
-				     it->second.who,
-				     it->second.flags,
-				     {},
-				     {},
-				     {},
-				     {}};
+				f = {it->second.fh, it->second.who, it->second.flags, {}, {}};
 		} else if (const auto gone = failed_.find(open_id); gone != failed_.end()) {
 			err = gone->second;
 		}
@@ -186,25 +186,27 @@ void unsaid_opens::tell_old()
 	tell_some([&](const open_file &f) { return !f.telling && f.since < limit; }, [] {});
 }
 
-bool unsaid_opens::close(std::uint64_t open_id)
+void unsaid_opens::close(const handle &fh, std::uint64_t open_id)
 {
-	handle fh;
+	bool unsaid, known;
 	{
 		std::lock_guard lock(mutex_);
 		if (failed_.erase(open_id))
-			return true;
+			return;
 		const auto it = opens_.find(open_id);
-		if (it == opens_.end())
-			return false;
-		if (it->second.telling) {
+		unsaid = it != opens_.end();
+		if (unsaid && it->second.telling) {
 			it->second.closed = true;
-			return true;
+			return;
 		}
-		fh = it->second.fh;
-		opens_.erase(it);
+		known = !unsaid || it->second.unanswered;
+		if (unsaid)
+			opens_.erase(it);
 	}
-	book_.keep(fh, -1);
-	return true;
+	if (unsaid)
+		book_.keep(fh, -1);
+	if (known)
+		storage_->close_reader(fh, open_id);
 }
 
 } // namespace coop::client

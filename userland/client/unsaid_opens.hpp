@@ -42,8 +42,8 @@ public:
 	int say_all_of(const handle &fh);
 	// Reports those that have been open for long.
 	void tell_old();
-	// False: storage knows the open and must be told of its close.
-	bool close(std::uint64_t open_id);
+	// Closes the file, at storage too if storage may have it open.
+	void close(const handle &, std::uint64_t open_id);
 
 private:
 	using clock = std::chrono::steady_clock;
@@ -52,8 +52,9 @@ private:
 		caller who;
 		int flags;
 		clock::time_point since;
-		bool telling = false, closed = false;
 		std::vector<answer> waiting;
+		bool telling = false, closed = false;
+		bool unanswered = false; // a report was: storage may have it open
 	};
 	void ask(std::uint64_t open_id, const open_file &);
 	void told(std::uint64_t open_id, int err);
