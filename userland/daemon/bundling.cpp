@@ -374,6 +374,7 @@ int service::bundled(session &s, call r, const std::shared_ptr<class bundle> &b,
 		s.take(r.body.open_id);
 		return -EBUSY;
 	}
+	s.stays(*f);
 	if (s.takes_roles)
 		f->seat = audiences.join(s.shared_from_this(), {n->fid, n->constant});
 	std::vector<std::uint32_t> others;

@@ -204,8 +204,7 @@ int service::opened(session &s, inode_ref n, call r, std::uint32_t want_inline,
 			flags & COOP_ST_O_AGAIN);
 	const bool added = !err;
 	if (err == -EEXIST && flags & COOP_ST_O_AGAIN) {
-		// The connection was lost while the client restored its files: it begins anew. The
-		// request that added the file may still run.
+		// The connection was lost while the client restored its files: it begins anew.
 		const std::shared_ptr<open_file> same = s.find(open_id);
 		if (same && same->node == n && same->flags == flags) {
 			f = same;
@@ -240,6 +239,7 @@ int service::opened(session &s, inode_ref n, call r, std::uint32_t want_inline,
 			closed(s, open_id, *f);
 		return err;
 	}
+	s.stays(*f);
 	if (!out.body.attr.nlink)
 		inodes.discard(n->handle); // when its last holder drops it
 	const std::uint64_t version = out.body.attr.version;

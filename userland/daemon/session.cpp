@@ -48,13 +48,19 @@ int session::add(std::uint64_t open_id, std::shared_ptr<open_file> f, std::size_
 		return -EBADF;
 	const auto [it, added] = opens_.try_emplace(open_id);
 	if (!added)
-		return -EEXIST;
+		return it->second->opening ? -EAGAIN : -EEXIST;
 	if (opens_.size() > most) {
 		opens_.erase(it);
 		return -EMFILE;
 	}
 	it->second = std::move(f);
 	return 0;
+}
+
+void session::stays(open_file &f)
+{
+	std::lock_guard lock(mutex_);
+	f.opening = false;
 }
 
 std::shared_ptr<open_file> session::take(std::uint64_t open_id)

@@ -43,6 +43,7 @@ struct open_file {
 	std::uint32_t flags; // enum coop_st_open_flag
 	opener who;
 	audience_table::seat seat; // used by the OPEN that added it and by the destructor only
+	bool opening = true; // that OPEN may still fail and take it back; guarded by the session
 	~open_file();
 };
 
@@ -72,10 +73,12 @@ public:
 	const bool of_bundle;
 
 	[[nodiscard]] std::shared_ptr<open_file> find(std::uint64_t open_id);
-	// 0, -EMFILE: 'most' are open, -EEXIST, or -EBADF: its CLOSE came first. restored: the
-	// client opens it again under the id that it had.
+	// 0, -EMFILE: 'most' are open, -EEXIST, -EAGAIN: the request that added what is there has
+	// not called stays() yet, or -EBADF: its CLOSE came first. restored: the client opens it
+	// again under the id that it had.
 	[[nodiscard]] int add(std::uint64_t open_id, std::shared_ptr<open_file>, std::size_t most,
 			      bool restored = false);
+	void stays(open_file &);
 	std::shared_ptr<open_file> take(std::uint64_t open_id);
 	// For CLOSE. If there is no such open file, an OPEN that runs later makes none: the client
 	// has given it up, and no client uses an id for another file.

@@ -9,6 +9,7 @@
 
 #include "userland/client/asker.hpp"
 #include "userland/daemon/identity.hpp"
+#include "userland/daemon/session.hpp"
 
 using namespace rig;
 
@@ -464,4 +465,19 @@ TEST(identity, a_closed_socket_is_nobodys)
 	EXPECT_EQ(owner("01", "0"), std::nullopt);
 	f.sin_port = htons(0x1235);
 	EXPECT_EQ(owner("01", "77"), std::nullopt);
+}
+
+// A client that gave a request up takes EEXIST for its success, so the request must have succeeded.
+TEST_F(daemon_session, an_open_is_delayed_while_another_one_of_its_id_runs)
+{
+	using coop::daemon::open_file;
+	coop::daemon::session s("s");
+	const auto first = std::make_shared<open_file>(), second = std::make_shared<open_file>();
+	ASSERT_EQ(s.add(1, first, 2), 0);
+	EXPECT_EQ(s.add(1, second, 2), -EAGAIN);
+	EXPECT_TRUE(s.take_back(1, *first)); // it failed
+	ASSERT_EQ(s.add(1, second, 2), 0);
+	EXPECT_EQ(s.add(1, first, 2), -EAGAIN);
+	s.stays(*second);
+	EXPECT_EQ(s.add(1, first, 2), -EEXIST);
 }
