@@ -39,4 +39,17 @@ inline std::size_t length_of(std::span<const iovec> v)
 	return n;
 }
 
+// Removes the first n bytes.
+inline void advance(std::vector<iovec> &v, std::size_t n)
+{
+	std::size_t i = 0;
+	for (; i < v.size() && n >= v[i].iov_len; i++)
+		n -= v[i].iov_len;
+	v.erase(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(i));
+	if (!v.empty()) {
+		v[0].iov_base = static_cast<char *>(v[0].iov_base) + n;
+		v[0].iov_len -= n;
+	}
+}
+
 } // namespace coop::client

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT
-// storage_link.cpp - calls and replies on an established connection.
+// storage_link.cpp - the table of calls: sent, sent again later, and ended by their deadlines.
 #include "userland/client/storage_link.hpp"
 
 #include <algorithm>
 #include <cerrno>
-#include <spdlog/spdlog.h>
 #include <sys/socket.h>
 #include <utility>
 
-#include "userland/client/asker.hpp"
 #include "userland/client/buffer_list.hpp"
 
 namespace coop::client
@@ -17,32 +15,11 @@ namespace coop::client
 namespace
 {
 
-constexpr std::size_t prefetch = 8192; // bytes received at once when no length is known
 constexpr std::chrono::milliseconds expiry_interval{100};
 // Requests reserved for urgent calls, on which other clients wait: they must not queue behind calls
 // that wait for other clients.
 constexpr std::uint32_t urgent_most = 8;
-constexpr std::size_t deferred_max = 32;    // calls deferred at a time
-constexpr std::chrono::seconds stalled{30}; // an incomplete message without progress
-constexpr std::chrono::seconds handshake{10};
-
-int error_of(const coop_st_header &h)
-{
-	return h.status && h.status < 4096 ? -static_cast<int>(h.status) : h.status ? -EIO : 0;
-}
-
-// Removes the first n bytes.
-void advance(std::vector<iovec> &v, std::size_t n)
-{
-	std::size_t i = 0;
-	for (; i < v.size() && n >= v[i].iov_len; i++)
-		n -= v[i].iov_len;
-	v.erase(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(i));
-	if (!v.empty()) {
-		v[0].iov_base = static_cast<char *>(v[0].iov_base) + n;
-		v[0].iov_len -= n;
-	}
-}
+constexpr std::size_t deferred_max = 32; // calls deferred at a time
 
 } // namespace
 
@@ -149,126 +126,6 @@ void storage_link::submit_later(std::shared_ptr<call> c)
 	}
 	if (!out.empty())
 		transmit(out, epoch);
-}
-
-int storage_link::ask(std::uint16_t op, const coop_st_body &request, coop_st_body &reply,
-		      std::string &text, std::string *data, std::span<const iovec> source,
-		      std::function<void(outcome &)> orphan,
-		      std::function<void(const outcome &)> heard)
-{
-	auto c = make(op, request);
-	if (!c)
-		return -ENAMETOOLONG; // a name: the only field that a caller can make too long
-	c->source.assign(source.begin(), source.end());
-	c->deadline = deadline_of(*c);
-	if (c->kept_on && !orphan)
-		orphan = [](outcome &) {};
-	const bool inherited = orphan != nullptr;
-	c->orphan = std::move(orphan);
-	// Shared, so that we can notify without holding its lock: a woken waiter would block on
-	// that lock.
-	struct waiting {
-		std::mutex mutex;
-		std::condition_variable ready;
-		bool done = false;
-		int err = 0;
-	};
-	const auto shared = std::make_shared<waiting>();
-	waiting &wait = *shared;
-	c->done = [&, shared](outcome &o) {
-		if (heard)
-			heard(o);
-		if (o.body) {
-			reply = *o.body;
-			// The only strings in replies are a handle or a text, and they point into
-			// the receive buffer.
-			coop_st_bytes &b = reply.fh.len ? reply.fh : reply.text;
-			text.assign(reinterpret_cast<const char *>(b.p), b.len);
-			b = bytes_of(text);
-		}
-		if (data)
-			*data = std::move(o.data);
-		// If an earlier transmission may have removed the name, ENOENT means success.
-		const bool gone = o.repeated && o.err == -ENOENT &&
-				  (op == COOP_ST_UNLINK || op == COOP_ST_RMDIR);
-		// After this the caller's buffers are its own again.
-		const auto keep = shared;
-		{
-			std::lock_guard lock(keep->mutex);
-			keep->err = gone ? 0 : o.err;
-			keep->done = true;
-		}
-		keep->ready.notify_one();
-	};
-	submit(c);
-	const auto done = [&] { return wait.done; };
-	std::unique_lock lock(wait.mutex);
-	bool gone = false;
-	while (!wait.ready.wait_for(lock, asker::look_again, done)) {
-		if (!asker::has_gone())
-			continue;
-		gone = true;
-		lock.unlock();
-		give_up(*c);
-		lock.lock();
-		wait.ready.wait(lock, done);
-	}
-	lock.unlock();
-	if (inherited)
-		disown(*c);
-	return gone && wait.err == -ETIMEDOUT ? -EINTR : wait.err;
-}
-
-// Drops the orphan, and what it holds, unless it has taken over the call.
-void storage_link::disown(call &c)
-{
-	std::function<void(outcome &)> unused; // destroyed without the lock
-	std::lock_guard lock(mutex_);
-	unused.swap(c.orphan);
-}
-
-// Ends the call as its deadline would: its memory is in use until the connection's thread completes
-// it.
-void storage_link::give_up(call &c)
-{
-	std::lock_guard lock(mutex_);
-	c.deadline = clock::now();
-}
-
-// The request may still be executed: the call stays in the table until its reply, and is repeated
-// on the next connection. Returns the function that tells the waiting caller.
-std::function<void(storage_link::outcome &)> storage_link::abandon(call &c)
-{
-	c.deadline = clock::time_point::max();
-	c.abandoned = true;
-	// The caller's memory ends with its wait, so copy the data. Its thread has finished sending
-	// from it, and only this thread would send it again.
-	for (const iovec &v : c.source)
-		c.kept.append(static_cast<const char *>(v.iov_base), v.iov_len);
-	c.source.clear();
-	if (!c.kept.empty())
-		c.source.push_back({c.kept.data(), c.kept.size()});
-	return std::exchange(c.done, std::exchange(c.orphan, nullptr));
-}
-
-// The daemon no longer knows the session, nor which of these calls it has executed.
-void storage_link::drop_abandoned()
-{
-	calls gone;
-	{
-		std::lock_guard lock(mutex_);
-		std::erase_if(calls_, [&](const auto &i) {
-			if (!i.second->abandoned || i.second->kept_on)
-				return false;
-			gone.push_back(i.second);
-			return true;
-		});
-	}
-	for (const auto &c : gone) {
-		outcome o;
-		o.err = -ESTALE;
-		complete(c, o);
-	}
 }
 
 bool storage_link::send_all(std::vector<iovec> v)
@@ -422,172 +279,6 @@ void storage_link::expire(bool all)
 		o.err = all ? -ESHUTDOWN : -ETIMEDOUT;
 		complete(c, o);
 	}
-}
-
-// ---- receiving: the connection's thread -------------------------------------
-
-// Within a message: whether to keep waiting.
-bool storage_link::patient(clock::time_point &began)
-{
-	const auto now = clock::now();
-	if (began == clock::time_point{})
-		began = now;
-	return handshaking_ ? attend() && now - began < handshake : now - began < stalled;
-}
-
-// While connecting, no call's memory is in use: completes expired calls. False: the link shuts
-// down.
-bool storage_link::attend()
-{
-	expire(false);
-	std::lock_guard lock(mutex_);
-	return !stop_;
-}
-
-// Ensures 'want' unused bytes in the buffer. idle_ok: returns false also if nothing came for a
-// while.
-bool storage_link::fill(std::size_t want, bool idle_ok)
-{
-	if (have_ - used_ >= want)
-		return true;
-	std::memmove(in_.data(), in_.data() + used_, have_ - used_);
-	have_ -= used_;
-	used_ = 0;
-	const std::size_t room = std::max(want, prefetch);
-	clock::time_point began{};
-	while (have_ < want) {
-		const ssize_t n = ::recv(fd_, in_.data() + have_, room - have_, 0);
-		if (n > 0) {
-			have_ += static_cast<std::size_t>(n);
-			rx_bytes_.fetch_add(static_cast<std::uint64_t>(n),
-					    std::memory_order_relaxed);
-		} else if (n < 0 && errno == EINTR) {
-			continue;
-		} else {
-			if (n == 0)
-				errno = ECONNRESET;
-			else if (errno == EAGAIN && idle_ok && have_ == 0)
-				errno = 0;
-			else if (errno == EAGAIN && patient(began))
-				continue;
-			else if (errno == EAGAIN)
-				errno = ETIMEDOUT;
-			return false;
-		}
-	}
-	return true;
-}
-
-bool storage_link::receive_into(std::vector<iovec> v)
-{
-	while (!v.empty() && have_ > used_) {
-		const std::size_t n = std::min(v[0].iov_len, have_ - used_);
-		std::memcpy(v[0].iov_base, in_.data() + used_, n);
-		used_ += n;
-		advance(v, n);
-	}
-	clock::time_point began{};
-	while (!v.empty()) {
-		struct msghdr m = {};
-		m.msg_iov = v.data();
-		m.msg_iovlen = std::min<std::size_t>(v.size(), 512);
-		const ssize_t n = ::recvmsg(fd_, &m, MSG_WAITALL);
-		if (n < 0 && (errno == EINTR || (errno == EAGAIN && patient(began))))
-			continue;
-		if (n <= 0)
-			return false;
-		began = {};
-		rx_bytes_.fetch_add(static_cast<std::uint64_t>(n), std::memory_order_relaxed);
-		advance(v, static_cast<std::size_t>(n));
-	}
-	return true;
-}
-
-// Receives one message. False: the connection is lost.
-bool storage_link::receive()
-{
-	struct coop_st_incoming next;
-	coop_st_incoming_init(&next);
-	if (!fill(next.want, true))
-		return errno == 0;
-	if (coop_st_incoming_next(&next, in_.data() + used_) < 0) {
-		spdlog::error("storage {}: protocol error; reconnecting", options_.server);
-		return false;
-	}
-	const coop_st_header &h = next.head;
-	if (!fill(COOP_ST_HEADER + h.body_len, false))
-		return false;
-	const std::uint8_t *body = in_.data() + used_ + COOP_ST_HEADER;
-	used_ += COOP_ST_HEADER + h.body_len;
-	if (!h.id) {
-		take_push(h, body);
-		return true;
-	}
-	return h.status == EAGAIN ? postpone(h) : deliver(h, body);
-}
-
-bool storage_link::deliver(const coop_st_header &h, const std::uint8_t *raw)
-{
-	std::shared_ptr<call> c;
-	{
-		std::lock_guard lock(mutex_);
-		auto it = calls_.find(h.id);
-		if (it != calls_.end()) {
-			c = it->second; // stays in the table, in case the connection breaks now
-			if (c->op != h.op || c->epoch != epoch_)
-				return false; // not a reply to this call
-		}
-	}
-	outcome o;
-	o.err = error_of(h);
-	o.shared_dir = h.flags & COOP_ST_F_SHARED_DIR;
-	std::string body_copy(reinterpret_cast<const char *>(raw),
-			      h.body_len); // the data may overwrite it
-	coop_st_body body;
-	if (!o.err) {
-		if (coop_st_body_get(&body, coop_st_reply_fields(h.op),
-				     reinterpret_cast<const u8 *>(body_copy.data()), h.body_len))
-			return false;
-		o.body = &body;
-	}
-	std::vector<iovec> dest;
-	if (h.data_len) {
-		if (c && !c->dest.empty()) {
-			if (h.data_len > length_of(c->dest))
-				return false; // more than requested
-			dest = slice(c->dest, 0, h.data_len);
-			o.bytes = h.data_len;
-		} else { // small, or for a call that has ended
-			o.data.resize(h.data_len);
-			dest = {{o.data.data(), o.data.size()}};
-		}
-	}
-	std::uint8_t tail[COOP_ST_TAIL];
-	if (h.flags & COOP_ST_F_STREAM)
-		dest.push_back({tail, sizeof(tail)});
-	if (!receive_into(std::move(dest)))
-		return false;
-	if (h.flags & COOP_ST_F_STREAM) {
-		u32 status;
-		u64 version;
-		if (coop_st_tail_get(&status, &version, tail))
-			return false;
-		o.streamed = true;
-		if (status)
-			o.err = status < 4096 ? -static_cast<int>(status) : -EIO;
-	}
-	rx_data_.fetch_add(h.data_len, std::memory_order_relaxed);
-	{
-		std::lock_guard lock(mutex_);
-		if (!c)
-			return true; // it had timed out, and was subtracted from in_flight_ then
-		if (!calls_.erase(h.id))
-			return true;
-		in_flight_--;
-	}
-	complete(c, o);
-	pump();
-	return true;
 }
 
 void storage_link::run()

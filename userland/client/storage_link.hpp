@@ -142,17 +142,27 @@ private:
 	void lost();
 	void reconnect();
 
-	void run();
+	// In storage_receive.cpp:
 	bool receive();
-	bool postpone(const coop_st_header &);
 	bool deliver(const coop_st_header &, const std::uint8_t *body);
 	bool receive_into(std::vector<iovec>);
 	bool patient(clock::time_point &began);
 	bool attend();
 	bool fill(std::size_t want, bool idle_ok);
+
+	// In storage_push.cpp:
 	void take_push(const coop_st_header &, const std::uint8_t *body);
 	void tell(const node_event &);
 	void lock_granted(std::uint64_t cookie);
+
+	// In storage_ask.cpp:
+	void give_up(call &);
+	void disown(call &);
+	void drop_abandoned();
+	static std::function<void(outcome &)> abandon(call &);
+
+	void run();
+	bool postpone(const coop_st_header &);
 	void complete(const std::shared_ptr<call> &, outcome &);
 	void pump();
 	using calls = std::vector<std::shared_ptr<call>>;
@@ -161,10 +171,6 @@ private:
 	void transmit(std::span<const std::shared_ptr<call>>, std::uint64_t epoch);
 	bool send_all(std::vector<iovec>);
 	void expire(bool all);
-	void give_up(call &);
-	void disown(call &);
-	void drop_abandoned();
-	static std::function<void(outcome &)> abandon(call &);
 
 	const storage_options options_;
 	lock_book locks_; // has its own lock
