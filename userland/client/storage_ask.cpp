@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "userland/client/asker.hpp"
+#include "userland/client/storage_codec.hpp"
 #include "userland/client/storage_link.hpp"
 
 namespace coop::client

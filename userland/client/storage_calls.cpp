@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 // storage_calls.cpp - the operations: encode the request, decode the reply.
 //
-// Reads and writes longer than a protocol message are split here. The daemon streams a long read
-// from the file without a copy, so the bytes may be newer than the header says; when they have
-// arrived a CHECK asks whether the file still has that version. Only then is the read complete.
+// Writes longer than a protocol message are split here. Locks, opens and reads have files of their
+// own.
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
@@ -15,10 +13,11 @@
 
 #include <spdlog/spdlog.h>
 
-#include "rpc/storage/bundle.h"
 #include "userland/client/buffer_list.hpp"
 #include "userland/client/storage_codec.hpp"
 #include "userland/client/storage_locks.hpp"
+#include "userland/client/storage_opens.hpp"
+#include "userland/client/storage_reads.hpp"
 
 namespace coop::client
 {
@@ -29,7 +28,16 @@ namespace
 class remote_storage final : public storage
 {
 public:
-	explicit remote_storage(const storage_options &o) : link_(o), locks_(link_) {}
+	explicit remote_storage(const storage_options &o) :
+		connection_(std::make_unique<storage_link>(o)),
+		link_(*connection_),
+		locks_(link_),
+		opens_(link_),
+		reads_(link_)
+	{
+	}
+	// First of all members: its thread calls the others.
+	~remote_storage() override { connection_.reset(); }
 
 	const entry &root() const override { return link_.root(); }
 	const std::array<std::uint8_t, 16> &fabric_key() const override
@@ -66,7 +74,7 @@ public:
 
 	int lookup(const caller &c, const handle &dir, std::string_view name, entry &out) override
 	{
-		coop_st_body ask = in_dir(c, dir, name);
+		coop_st_body ask = request_in(c, dir, name);
 		bool shared_dir = false;
 		const int err = entry_call(
 			COOP_ST_LOOKUP, ask, out, nullptr,
@@ -77,7 +85,7 @@ public:
 
 	int getattr(const caller &c, const handle &fh, attributes &out) override
 	{
-		coop_st_body ask = on(c, fh), got{};
+		coop_st_body ask = request_on(c, fh), got{};
 		std::string text;
 		const int err = link_.ask(COOP_ST_GETATTR, ask, got, text);
 		if (!err)
@@ -88,7 +96,7 @@ public:
 	int access(const caller &c, const handle &fh, int wanted, int &allowed,
 		   attributes &out) override
 	{
-		coop_st_body ask = on(c, fh), got{};
+		coop_st_body ask = request_on(c, fh), got{};
 		std::string text;
 		ask.mode = static_cast<std::uint32_t>(wanted);
 		const int err = link_.ask(COOP_ST_ACCESS, ask, got, text);
@@ -101,7 +109,7 @@ public:
 	int setattr(const caller &c, const handle &fh, const setattr_request &r, write_result &out,
 		    late_reply late) override
 	{
-		coop_st_body ask = on(c, fh);
+		coop_st_body ask = request_on(c, fh);
 		ask.set = set_of(r);
 		// An open file permits this whatever its mode is now. Clearing set-id bits may use
 		// any: the writer may have got the file from another user.
@@ -115,21 +123,7 @@ public:
 	int open(const caller &c, const handle &fh, int flags, std::uint32_t want, open_result &out,
 		 late_reply late) override
 	{
-		coop_st_body ask = on(c, fh), got{};
-		std::string text;
-		ask.flags = open_flags(flags & ~O_EXCL);
-		ask.open_id = ++last_open_;
-		ask.count = want;
-		const int err = link_.ask(COOP_ST_OPEN, ask, got, text, &out.inline_data, {},
-					  [this, fh, id = ask.open_id,
-					   late = std::move(late)](storage_link::outcome &o) {
-						  if (!o.err)
-							  forget(fh, id);
-						  tell(late, o);
-					  });
-		if (!err)
-			opened(c, fh, ask, got, out);
-		return err;
+		return opens_.open(c, fh, flags, want, out, std::move(late));
 	}
 
 	bool goes_with(std::uint64_t open_id, std::uint64_t other) override
@@ -140,19 +134,19 @@ public:
 		   const new_mode &mode, entry &node, open_result &out,
 		   attributes *dir_after) override
 	{
-		return open_new(COOP_ST_CREATE, c, in_dir(c, dir, name), flags, mode, node, out,
-				dir_after);
+		return opens_.make(COOP_ST_CREATE, c, request_in(c, dir, name), flags, mode, node,
+				   out, dir_after);
 	}
 
 	int tmpfile(const caller &c, const handle &dir, int flags, const new_mode &mode,
 		    entry &node, open_result &out) override
 	{
-		return open_new(COOP_ST_TMPFILE, c, on(c, dir), flags, mode, node, out);
+		return opens_.make(COOP_ST_TMPFILE, c, request_on(c, dir), flags, mode, node, out);
 	}
 
 	int close(const handle &fh, std::uint64_t open_id, write_result &out) override
 	{
-		int err = changed(COOP_ST_CLOSE, on(fh, open_id), out);
+		int err = changed(COOP_ST_CLOSE, request_on(fh, open_id), out);
 		link_.closed(open_id);
 		if (err == -EBADF) { // the daemon lost it; we can only report the current state
 			out.version_before = 0;
@@ -161,45 +155,22 @@ public:
 		return err;
 	}
 
-	std::uint64_t new_open_id() override { return ++last_open_; }
+	std::uint64_t new_open_id() override { return opens_.new_id(); }
 	void open_as(std::uint64_t open_id, const caller &who, const handle &fh, int flags,
 		     std::function<void(int err)> done) override
 	{
-		coop_st_body ask = on(who, fh);
-		ask.flags = open_flags(flags);
-		ask.open_id = open_id;
-		auto c = link_.make(COOP_ST_OPEN, ask);
-		c->urgent = true; // other clients wait for it
-		c->done = [this, fh, who, open_id, flags = ask.flags,
-			   done = std::move(done)](storage_link::outcome &o) {
-			if (o.err == -EEXIST) // ids are never reused: an earlier request opened it
-				o.err = 0;
-			if (!o.err)
-				link_.opened(open_id, {fh, who, flags});
-			done(o.err);
-		};
-		link_.submit(std::move(c));
+		opens_.open_as(open_id, who, fh, flags, std::move(done));
 	}
 
 	int bundle(const caller &c, const handle &dir, bool subtree, std::uint32_t part,
 		   open_bundle &out) override
 	{
-		coop_st_body ask = on(c, dir), got{};
-		std::string text;
-		if (!link_.bundles())
-			return -EOPNOTSUPP;
-		ask.flags = bit_if(subtree, COOP_ST_B_SUBTREE);
-		ask.count = part;
-		ask.open_id = ++last_open_;
-		const int err = link_.ask(COOP_ST_BUNDLE, ask, got, text, nullptr, {},
-					  [this, dir, id = ask.open_id](storage_link::outcome &o) {
-						  if (!o.err)
-							  forget(dir, id);
-					  });
-		if (err)
-			return err;
-		out = bundle_of(ask.open_id, got);
-		return out.version && out.size <= COOP_BUNDLE_BYTES ? 0 : -EPROTO;
+		return opens_.bundle(c, dir, subtree, part, out);
+	}
+
+	void close_reader(const handle &fh, std::uint64_t open_id) override
+	{
+		opens_.close_reader(fh, open_id);
 	}
 
 	void return_lease(const coop_fid &file, std::function<void()> done) override
@@ -221,12 +192,6 @@ public:
 	}
 	std::chrono::steady_clock::time_point heard() const override { return link_.heard(); }
 
-	void close_reader(const handle &fh, std::uint64_t open_id) override
-	{
-		link_.closed(open_id);
-		forget(fh, open_id);
-	}
-
 	int write(const handle &fh, std::uint64_t open_id, std::uint64_t offset,
 		  std::span<const iovec> data, write_result &out, late_reply late,
 		  bool stable) override
@@ -235,7 +200,7 @@ public:
 		std::uint64_t first = 0, verifier = 0;
 		for (std::size_t at = 0; at < total || !at;) {
 			const std::size_t n = std::min<std::size_t>(total - at, COOP_ST_IO_MAX);
-			coop_st_body ask = on(fh, open_id);
+			coop_st_body ask = request_on(fh, open_id);
 			ask.offset = offset + at;
 			if (stable && n == total)
 				ask.flags = COOP_ST_WRITE_STABLE;
@@ -260,13 +225,13 @@ public:
 
 	int commit(const handle &fh, std::uint64_t open_id, write_result &out) override
 	{
-		return changed(COOP_ST_COMMIT, on(fh, open_id), out);
+		return changed(COOP_ST_COMMIT, request_on(fh, open_id), out);
 	}
 
 	int fallocate(const handle &fh, std::uint64_t open_id, int mode, std::uint64_t offset,
 		      std::uint64_t length, write_result &out, late_reply late) override
 	{
-		coop_st_body ask = on(fh, open_id);
+		coop_st_body ask = request_on(fh, open_id);
 		if (int err = fallocate_flags(mode, ask.flags))
 			return err;
 		ask.offset = offset;
@@ -277,7 +242,7 @@ public:
 	int seek(const handle &fh, std::uint64_t open_id, int whence, std::uint64_t offset,
 		 std::uint64_t &out) override
 	{
-		coop_st_body ask = on(fh, open_id), got{};
+		coop_st_body ask = request_on(fh, open_id), got{};
 		std::string text;
 		ask.offset = offset;
 		ask.flags = whence == SEEK_DATA ? COOP_ST_SEEK_DATA : COOP_ST_SEEK_HOLE;
@@ -290,7 +255,7 @@ public:
 	int copy(const place &from, const place &to, std::uint64_t &length, write_result &out,
 		 late_reply late) override
 	{
-		coop_st_body ask = on(from.fh, from.open_id);
+		coop_st_body ask = request_on(from.fh, from.open_id);
 		ask.offset = from.offset;
 		ask.fh2 = bytes_of(to.fh);
 		ask.open_id2 = to.open_id;
@@ -301,15 +266,22 @@ public:
 
 	void read(const handle &fh, std::uint64_t open_id, std::uint64_t offset,
 		  std::vector<iovec> dest, std::uint64_t version,
-		  std::function<void(const read_result &)> done) override;
+		  std::function<void(const read_result &)> done) override
+	{
+		reads_.read(fh, open_id, offset, std::move(dest), version, std::move(done));
+	}
 	void read_shared(const handle &fh, std::uint64_t open_id, std::uint64_t offset,
 			 std::vector<iovec> dest, std::uint64_t version, bool insist,
-			 std::function<void(const read_result &)> done) override;
+			 std::function<void(const read_result &)> done) override
+	{
+		reads_.read_shared(fh, open_id, offset, std::move(dest), version, insist,
+				   std::move(done));
+	}
 
 	int mkdir(const caller &c, const handle &dir, std::string_view name, const new_mode &mode,
 		  entry &out, attributes *dir_after) override
 	{
-		coop_st_body ask = in_dir(c, dir, name);
+		coop_st_body ask = request_in(c, dir, name);
 		ask.mode = coop_st_mode(mode.mode, mode.umask);
 		return entry_call(COOP_ST_MKDIR, ask, out, dir_after);
 	}
@@ -317,7 +289,7 @@ public:
 	int mknod(const caller &c, const handle &dir, std::string_view name, const new_mode &mode,
 		  dev_t device, entry &out, attributes *dir_after) override
 	{
-		coop_st_body ask = in_dir(c, dir, name);
+		coop_st_body ask = request_in(c, dir, name);
 		ask.mode = coop_st_mode(mode.mode, mode.umask);
 		ask.rdev = static_cast<u64>(major(device)) << 32 | minor(device);
 		return entry_call(COOP_ST_MKNOD, ask, out, dir_after);
@@ -326,19 +298,19 @@ public:
 	int unlink(const caller &c, const handle &dir, std::string_view name,
 		   attributes *dir_after) override
 	{
-		return plain(COOP_ST_UNLINK, in_dir(c, dir, name), dir_after);
+		return plain(COOP_ST_UNLINK, request_in(c, dir, name), dir_after);
 	}
 
 	int rmdir(const caller &c, const handle &dir, std::string_view name,
 		  attributes *dir_after) override
 	{
-		return plain(COOP_ST_RMDIR, in_dir(c, dir, name), dir_after);
+		return plain(COOP_ST_RMDIR, request_in(c, dir, name), dir_after);
 	}
 
 	int rename(const caller &c, const handle &dir, std::string_view name, const handle &new_dir,
 		   std::string_view new_name, unsigned flags) override
 	{
-		coop_st_body ask = in_dir(c, dir, name);
+		coop_st_body ask = request_in(c, dir, name);
 		if (flags & ~(RENAME_NOREPLACE | RENAME_EXCHANGE))
 			return -EINVAL;
 		ask.fh2 = bytes_of(new_dir);
@@ -351,7 +323,7 @@ public:
 	int link(const caller &c, const handle &node, const handle &new_dir,
 		 std::string_view new_name, entry &out, attributes *dir_after) override
 	{
-		coop_st_body ask = in_dir(c, new_dir, new_name);
+		coop_st_body ask = request_in(c, new_dir, new_name);
 		ask.fh2 = bytes_of(node);
 		return entry_call(COOP_ST_LINK, ask, out, dir_after);
 	}
@@ -359,21 +331,21 @@ public:
 	int symlink(const caller &c, std::string_view target, const handle &dir,
 		    std::string_view name, entry &out, attributes *dir_after) override
 	{
-		coop_st_body ask = in_dir(c, dir, name);
+		coop_st_body ask = request_in(c, dir, name);
 		ask.text = bytes_of(target);
 		return entry_call(COOP_ST_SYMLINK, ask, out, dir_after);
 	}
 
 	int readlink(const caller &c, const handle &fh, std::string &out) override
 	{
-		coop_st_body ask = on(c, fh), got{};
+		coop_st_body ask = request_on(c, fh), got{};
 		return link_.ask(COOP_ST_READLINK, ask, got, out);
 	}
 
 	int readdir(const caller &c, const handle &dir, std::uint64_t cookie,
 		    std::uint32_t max_bytes, std::vector<dir_entry> &out, bool &end) override
 	{
-		coop_st_body ask = on(c, dir), got{};
+		coop_st_body ask = request_on(c, dir), got{};
 		std::string text, data;
 		ask.cookie = cookie;
 		ask.count = std::min(max_bytes, COOP_ST_IO_MAX);
@@ -417,17 +389,17 @@ public:
 	int getxattr(const caller &c, const handle &fh, std::string_view name, std::uint32_t room,
 		     std::string &value, std::size_t &size) override
 	{
-		return extended(COOP_ST_GETXATTR, in_dir(c, fh, name), room, value, size);
+		return extended(COOP_ST_GETXATTR, request_in(c, fh, name), room, value, size);
 	}
 	int listxattr(const caller &c, const handle &fh, std::uint32_t room, std::string &names,
 		      std::size_t &size) override
 	{
-		return extended(COOP_ST_LISTXATTR, on(c, fh), room, names, size);
+		return extended(COOP_ST_LISTXATTR, request_on(c, fh), room, names, size);
 	}
 	int setxattr(const caller &c, const handle &fh, std::string_view name,
 		     std::string_view value, int flags, write_result &out, late_reply late) override
 	{
-		coop_st_body ask = in_dir(c, fh, name);
+		coop_st_body ask = request_in(c, fh, name);
 		ask.flags = bit_if(flags & XATTR_CREATE, COOP_ST_X_CREATE) |
 			    bit_if(flags & XATTR_REPLACE, COOP_ST_X_REPLACE);
 		const iovec v = {const_cast<char *>(value.data()), value.size()};
@@ -437,11 +409,12 @@ public:
 	int removexattr(const caller &c, const handle &fh, std::string_view name, write_result &out,
 			late_reply late) override
 	{
-		return changed(COOP_ST_REMOVEXATTR, in_dir(c, fh, name), out, {}, std::move(late));
+		return changed(COOP_ST_REMOVEXATTR, request_in(c, fh, name), out, {},
+			       std::move(late));
 	}
 	int statfs(const caller &c, const handle &fh, struct statvfs &out) override
 	{
-		coop_st_body ask = on(c, fh), got{};
+		coop_st_body ask = request_on(c, fh), got{};
 		std::string text;
 		if (int err = link_.ask(COOP_ST_STATFS, ask, got, text))
 			return err;
@@ -450,55 +423,6 @@ public:
 	}
 
 private:
-	static coop_st_body on(const caller &c, const handle &fh)
-	{
-		coop_st_body b{};
-		fill_cred(c, b.cred);
-		b.fh = bytes_of(fh);
-		return b;
-	}
-
-	static coop_st_body on(const handle &fh, std::uint64_t open_id)
-	{
-		coop_st_body b{};
-		b.fh = bytes_of(fh);
-		b.open_id = open_id;
-		return b;
-	}
-
-	static coop_st_body in_dir(const caller &c, const handle &dir, std::string_view name)
-	{
-		coop_st_body b = on(c, dir);
-		b.name = bytes_of(name);
-		return b;
-	}
-
-	// CREATE and TMPFILE.
-	int open_new(std::uint16_t op, const caller &c, coop_st_body ask, int flags,
-		     const new_mode &mode, entry &node, open_result &out,
-		     attributes *dir_after = nullptr)
-	{
-		coop_st_body got{};
-		ask.flags = open_flags(flags);
-		ask.mode = coop_st_mode(mode.mode, mode.umask);
-		ask.open_id = ++last_open_;
-		const int err = link_.ask(
-			op, ask, got, node.fh, &out.inline_data, {},
-			[this, id = ask.open_id](storage_link::outcome &o) {
-				if (o.err)
-					return;
-				const coop_st_bytes &fh = o.body->fh;
-				forget({reinterpret_cast<const char *>(fh.p), fh.len}, id);
-			});
-		if (!err) {
-			node.attr = attributes_of(got.attr);
-			if (dir_after)
-				*dir_after = attributes_of(got.dir);
-			opened(c, node.fh, ask, got, out);
-		}
-		return err;
-	}
-
 	int plain(std::uint16_t op, const coop_st_body &ask, attributes *dir_after = nullptr)
 	{
 		coop_st_body got{};
@@ -536,17 +460,6 @@ private:
 		return 0;
 	}
 
-	static write_result change_of(const coop_st_body &got)
-	{
-		return {attributes_of(got.attr), got.before, got.verifier};
-	}
-
-	static void tell(const late_reply &late, const storage_link::outcome &o)
-	{
-		if (late)
-			late(o.err, o.err ? write_result{} : change_of(*o.body));
-	}
-
 	int changed(std::uint16_t op, const coop_st_body &ask, write_result &out,
 		    std::span<const iovec> data = {}, late_reply late = {},
 		    std::uint64_t *length = nullptr)
@@ -556,7 +469,7 @@ private:
 		std::function<void(storage_link::outcome &)> orphan;
 		if (late)
 			orphan = [late = std::move(late)](storage_link::outcome &o) {
-				tell(late, o);
+				late(o.err, o.err ? write_result{} : change_of(*o.body));
 			};
 		const int err = link_.ask(op, ask, got, text, nullptr, data, std::move(orphan));
 		if (!err)
@@ -568,127 +481,12 @@ private:
 		return err;
 	}
 
-	void opened(const caller &c, const handle &fh, const coop_st_body &ask,
-		    const coop_st_body &got, open_result &out)
-	{
-		out.attr = attributes_of(got.attr);
-		out.open_id = ask.open_id;
-		out.verifier = got.verifier;
-		out.openers.assign(got.nodes, got.nodes + got.n_nodes);
-		link_.opened(ask.open_id, {fh, c, ask.flags});
-	}
-
-	// A CLOSE that no caller waits for.
-	void forget(const handle &fh, std::uint64_t open_id)
-	{
-		if (auto c = link_.make(COOP_ST_CLOSE, on(fh, open_id))) {
-			c->done = [](storage_link::outcome &) {};
-			link_.submit_later(std::move(c));
-		}
-	}
-
-	struct gather; // one read in parts
-	void read_part(const std::shared_ptr<gather> &, std::uint64_t offset,
-		       std::vector<iovec> dest);
-	void check(const std::shared_ptr<gather> &, std::uint64_t version, std::uint64_t bytes);
-
-	storage_link link_;
+	std::unique_ptr<storage_link> connection_;
+	storage_link &link_;
 	storage_locks locks_;
-	std::atomic<std::uint64_t> last_open_{0};
+	storage_opens opens_;
+	storage_reads reads_;
 };
-
-// A read in parts. They complete on the connection's thread, one after another.
-struct remote_storage::gather {
-	handle fh;
-	std::uint64_t open_id;
-	std::uint64_t version;
-	unsigned left;
-	std::uint32_t shared = 0; // flags of a read that may be redirected; 0: a plain READ
-	read_result result{};
-	std::function<void(const read_result &)> done;
-
-	void finish(int err, std::uint64_t bytes)
-	{
-		if (err && !result.err)
-			result.err = err;
-		result.bytes += bytes;
-		if (--left == 0)
-			done(result);
-	}
-};
-
-void remote_storage::read(const handle &fh, std::uint64_t open_id, std::uint64_t offset,
-			  std::vector<iovec> dest, std::uint64_t version,
-			  std::function<void(const read_result &)> done)
-{
-	const std::size_t total = length_of(dest);
-	const auto g =
-		std::make_shared<gather>(gather{fh, open_id, version, 1, 0, {}, std::move(done)});
-	if (total > COOP_ST_IO_MAX)
-		g->left = static_cast<unsigned>((total + COOP_ST_IO_MAX - 1) / COOP_ST_IO_MAX);
-	if (g->left == 1)
-		return read_part(g, offset, std::move(dest));
-	for (std::size_t at = 0; at < total; at += COOP_ST_IO_MAX)
-		read_part(g, offset + at, slice(dest, at, COOP_ST_IO_MAX));
-}
-
-void remote_storage::read_shared(const handle &fh, std::uint64_t open_id, std::uint64_t offset,
-				 std::vector<iovec> dest, std::uint64_t version, bool insist,
-				 std::function<void(const read_result &)> done)
-{
-	if (!link_.redirects() || length_of(dest) > COOP_ST_IO_MAX)
-		return read(fh, open_id, offset, std::move(dest), version, std::move(done));
-	const std::uint32_t flags = COOP_ST_READ_MAY_REDIRECT | bit_if(insist, COOP_ST_READ_INSIST);
-	const auto g = std::make_shared<gather>(
-		gather{fh, open_id, version, 1, flags, {}, std::move(done)});
-	read_part(g, offset, std::move(dest));
-}
-
-void remote_storage::read_part(const std::shared_ptr<gather> &g, std::uint64_t offset,
-			       std::vector<iovec> dest)
-{
-	coop_st_body ask = on(g->fh, g->open_id);
-	ask.offset = offset;
-	ask.count = static_cast<u32>(length_of(dest));
-	ask.version = g->version;
-	ask.flags = g->shared;
-	auto c = link_.make(g->shared ? link_.shared_read() : std::uint16_t{COOP_ST_READ}, ask);
-	c->dest = std::move(dest);
-	c->done = [this, g, offset, call = c.get()](storage_link::outcome &o) {
-		if (o.err == -EOPNOTSUPP && g->shared) { // sent again to an older daemon
-			g->shared = 0;
-			return read_part(g, offset, std::move(call->dest));
-		}
-		if (!o.err && o.body->n_nodes) {
-			g->result.holders.assign(o.body->nodes, o.body->nodes + o.body->n_nodes);
-			g->result.level = std::clamp<std::uint32_t>(
-				o.body->flags, COOP_LEVEL_REDIRECTED, COOP_LEVEL_ROOT - 1);
-			o.bytes = 0;
-		}
-		if (!o.err) {
-			read_result &r = g->result;
-			if (r.version && r.version != o.body->version)
-				o.err = -ESTALE; // parts of different versions
-			r.version = o.body->version;
-			r.size = o.body->size;
-		}
-		if (!o.err && o.streamed)
-			check(g, o.body->version, o.bytes);
-		else
-			g->finish(o.err, o.err ? 0 : o.bytes);
-	};
-	link_.submit(std::move(c));
-}
-
-void remote_storage::check(const std::shared_ptr<gather> &g, std::uint64_t version,
-			   std::uint64_t bytes)
-{
-	coop_st_body ask = on(g->fh, g->open_id);
-	ask.version = version;
-	auto c = link_.make(COOP_ST_CHECK, ask);
-	c->done = [g, bytes](storage_link::outcome &o) { g->finish(o.err, o.err ? 0 : bytes); };
-	link_.submit(std::move(c));
-}
 
 } // namespace
 

@@ -10,6 +10,42 @@
 namespace coop::client
 {
 
+void fill_cred(const caller &c, coop_st_cred &out)
+{
+	out.uid = c.uid;
+	out.gid = c.gid;
+	out.n_groups = static_cast<u32>(std::min<std::size_t>(c.groups.size(), COOP_ST_GROUPS_MAX));
+	std::copy_n(c.groups.begin(), out.n_groups, out.groups);
+}
+
+coop_st_bytes bytes_of(std::string_view s)
+{
+	return {reinterpret_cast<const u8 *>(s.data()), static_cast<u32>(s.size())};
+}
+
+coop_st_body request_on(const caller &c, const handle &fh)
+{
+	coop_st_body b{};
+	fill_cred(c, b.cred);
+	b.fh = bytes_of(fh);
+	return b;
+}
+
+coop_st_body request_on(const handle &fh, std::uint64_t open_id)
+{
+	coop_st_body b{};
+	b.fh = bytes_of(fh);
+	b.open_id = open_id;
+	return b;
+}
+
+coop_st_body request_in(const caller &c, const handle &dir, std::string_view name)
+{
+	coop_st_body b = request_on(c, dir);
+	b.name = bytes_of(name);
+	return b;
+}
+
 attributes attributes_of(const coop_st_attr &a)
 {
 	const auto time = [](const coop_st_time &t) {
@@ -39,6 +75,11 @@ attributes attributes_of(const coop_st_attr &a)
 	out.ask_open = a.has & COOP_ST_HAS_ASK_OPEN;
 	out.no_names = a.has & COOP_ST_HAS_NO_NAMES;
 	return out;
+}
+
+write_result change_of(const coop_st_body &reply)
+{
+	return {attributes_of(reply.attr), reply.before, reply.verifier};
 }
 
 int entries_of(std::string_view data, std::vector<dir_entry> &out)

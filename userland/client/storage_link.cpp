@@ -23,19 +23,6 @@ constexpr std::size_t deferred_max = 32; // calls deferred at a time
 
 } // namespace
 
-void fill_cred(const caller &c, coop_st_cred &out)
-{
-	out.uid = c.uid;
-	out.gid = c.gid;
-	out.n_groups = static_cast<u32>(std::min<std::size_t>(c.groups.size(), COOP_ST_GROUPS_MAX));
-	std::copy_n(c.groups.begin(), out.n_groups, out.groups);
-}
-
-coop_st_bytes bytes_of(std::string_view s)
-{
-	return {reinterpret_cast<const u8 *>(s.data()), static_cast<u32>(s.size())};
-}
-
 std::shared_ptr<storage_link::call> storage_link::make(std::uint16_t op,
 						       const coop_st_body &body) const
 {

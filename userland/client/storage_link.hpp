@@ -218,7 +218,4 @@ private:
 	std::atomic<std::uint16_t> version_{0}; // of the protocol, on this connection
 };
 
-void fill_cred(const caller &, coop_st_cred &);
-coop_st_bytes bytes_of(std::string_view);
-
 } // namespace coop::client

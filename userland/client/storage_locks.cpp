@@ -5,6 +5,7 @@
 #include <cerrno>
 
 #include "userland/client/asker.hpp"
+#include "userland/client/storage_codec.hpp"
 
 namespace coop::client
 {
@@ -13,9 +14,7 @@ storage_locks::storage_locks(storage_link &link) : link_(link) {}
 
 coop_st_body storage_locks::body_of(const lock_book::lock &l) const
 {
-	coop_st_body b{};
-	b.fh = bytes_of(l.fh);
-	b.open_id = l.open_id;
+	coop_st_body b = request_on(l.fh, l.open_id);
 	b.lock = l.what;
 	return b;
 }
