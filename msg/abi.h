@@ -180,6 +180,7 @@ struct coop_net_op {
 			__u32 reader_peer; /* with reader: requests come from the port where this
 					    * peer is now, or from the address of another peer
 					    * that is admitted with the reader as its sender;
+					    * from elsewhere it has to ask again (-EBUSY);
 					    * 0: from any */
 			__u32 zero;
 		} offer;

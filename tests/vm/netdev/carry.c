@@ -369,25 +369,31 @@ void bulk_area(void)
 		}
 }
 
-/* A fetch that the peer must refuse: the status, and no byte of the buffer is another. */
-static void refused(struct carriage *c, const char *what, struct asking q)
+/* A fetch that the peer must refuse with this status, and no byte of the buffer is another. */
+static void refused_as(struct carriage *c, int error, const char *what, struct asking q)
 {
 	const uint32_t handle = fetch(&c->p.b, c->p.at_b, &c->to, 0, q);
 	struct coop_net_event ev;
 	const int status = await(&c->p.b, COOP_NET_FETCHED, handle, &ev);
 
-	if (!CHECK(status == -ENOENT) | !CHECK(ev.pages == 0) | !all_right(c))
+	if (!CHECK(status == error) | !CHECK(ev.pages == 0) | !all_right(c))
 		fprintf(stderr, "  %s: %d, pages %llx\n", what, status,
 			(unsigned long long)ev.pages);
 }
 
+static void refused(struct carriage *c, const char *what, struct asking q)
+{
+	refused_as(c, -ENOENT, what, q);
+}
+
 /* The offer's reader is another, or at another address. */
-static void refused_reader(struct carriage *c, const char *what, uint64_t reader, uint32_t peer)
+static void refused_reader(struct carriage *c, int error, const char *what, uint64_t reader,
+			   uint32_t peer)
 {
 	const uint32_t lent =
 		offer(&c->p.a, &c->from, 0, 20000, (struct lending){TOKEN, KEY, reader, peer});
 
-	refused(c, what, (struct asking){TOKEN, KEY, 20000, 0, 0x1f});
+	refused_as(c, error, what, (struct asking){TOKEN, KEY, 20000, 0, 0x1f});
 	cancel(&c->p.a, lent);
 	await(&c->p.a, COOP_NET_OFFER_OVER, lent, NULL);
 }
@@ -412,14 +418,15 @@ void refused_bulk_area(void)
 	cancel(&c.p.a, lent);
 	await(&c.p.a, COOP_NET_OFFER_OVER, lent, NULL);
 	refused(&c, "the offer is over", (struct asking){TOKEN, KEY, 20000, 0, 0x1f});
-	refused_reader(&c, "another reader", c.p.b.self + 1, c.p.at_a);
+	refused_reader(&c, -ENOENT, "another reader", c.p.b.self + 1, c.p.at_a);
 	other.addr = c.p.b.setup.self;
 	other.addr.gid[15] ^= 0x40;
 	not_b.peer = c.p.at_a;
 	not_b.sender = 0x97;
 	if (CHECK(!ioctl(c.p.a.fd, COOP_NET_PEER_OPEN, &other)) &&
 	    CHECK(!ioctl(c.p.a.fd, COOP_NET_PEER_ADMIT, &not_b)))
-		refused_reader(&c, "another port", c.p.b.self, other.peer);
+		/* Its port may have moved, so it shall ask again. */
+		refused_reader(&c, -EBUSY, "another port", c.p.b.self, other.peer);
 	/* A reader that is back with other queue pairs. */
 	other.addr = c.p.b.setup.self;
 	other.addr.qpn ^= 0x1000;
