@@ -141,9 +141,16 @@ static void ask_put(struct coop_lock_ask *ask)
 
 static void ask_end(struct coop_lock_ask *ask)
 {
+	bool left;
+
 	spin_lock(&ask->mount->locks.lock);
 	list_del_init(&ask->link);
+	left = ask->left;
 	spin_unlock(&ask->mount->locks.lock);
+	/* Unless an unlock may follow. The last call may put the ask later than this task, whose
+	 * next close has to send the CLOSE itself. */
+	if (!left)
+		ask_close(ask);
 	ask_put(ask);
 }
 
@@ -258,10 +265,8 @@ static void ask_called(struct coop_call *call)
 	spin_unlock(&m->locks.lock);
 	if (left)
 		ask_settle(ask, call);
-	if (call->op == COOP_ST_UNLOCK) {
+	if (call->op == COOP_ST_UNLOCK)
 		unlock_ends(ask);
-		ask_close(ask); /* before its task goes on: a close then sends the CLOSE itself */
-	}
 	complete_all(&call->finished);
 	ask_put(ask);
 	coop_iput_later(inode);
@@ -418,6 +423,8 @@ static int lock_take(struct file *file, struct file_lock *fl, bool wait)
 
 	if (!ask)
 		return -ENOLCK;
+	/* If the lock is given up, the CLOSE is sent after the reply to that unlock. */
+	ask->said = coop_file_get(file->private_data);
 	l = &ask->mount->locks;
 	err = ask_in_turn(ask);
 	if (err) {

@@ -148,6 +148,25 @@ static void before_close(void)
 	CHECK(!close(fd) && !close(rival) && !unlink("f"));
 }
 
+/* So is the open file of a lock that was given up, whose unlock names all that its owner held. */
+static void given_up_before_close(void)
+{
+	int holds_on, gives_up, rival, before;
+
+	NEED(put("f", "text"));
+	NEED((holds_on = open("f", O_RDWR)) >= 0 && !range(holds_on, F_SETLK, F_RDLCK));
+	NEED((gives_up = open("f", O_RDWR)) >= 0);
+	NEED((rival = open(other("f"), O_RDWR)) >= 0 && !range(rival, F_SETLK, F_RDLCK));
+	before = times_done("stopped unlock 0");
+	NEED(calls_are(0) && between("stop lock") && between("stop unlock"));
+	FAILS(range(gives_up, F_SETLK, F_WRLCK), ETIMEDOUT);
+	NEED(between("go lock") && is_done("stopped unlock 0", before + 1));
+	CHECK(!close(gives_up));
+	NEED(calls_are(1) && between("go"));
+	CHECK(range_is_unlocked(rival));
+	CHECK(!close(holds_on) && !close(rival) && !unlink("f"));
+}
+
 void soft_kept_area(void)
 {
 	NEED(getenv("BETWEEN") && getenv("INFO") && getenv("BELOW"));
@@ -155,6 +174,7 @@ void soft_kept_area(void)
 	kept(true);
 	in_turn();
 	before_close();
+	given_up_before_close();
 }
 
 /* An OPEN that its caller has given up waits for its reply. */
