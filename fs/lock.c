@@ -12,14 +12,15 @@
  *
  * A wait is queued at storage, whose push ends it. The push may be lost with a connection, so
  * on the next one the waiter asks again under the same cookie. An interrupted waiter cancels
- * its wait; if the grant came first, it keeps the lock. A killed waiter does not wait for the
- * reply to its call: when the reply comes, it unlocks, which also releases what the owner held
- * in that range.
+ * its wait; if the grant came first, it keeps the lock. A killed waiter leaves its call without
+ * waiting for the reply: when that comes, it unlocks, which also releases what the owner held in
+ * that range.
  *
  * A soft mount does not wait longer than its timeo for the reply to an unlock, but the unlock
  * still reaches storage later. Storage runs requests concurrently, so the same owner's next lock
- * of that file waits until all its unlocks were answered. An open file that an unlock names stays
- * open until then.
+ * of that file waits until all its unlocks were answered, also those that follow a call that was
+ * left: several processes may share an open file description. An open file that an unlock names
+ * stays open until then.
  *
  * We count restarts of the daemon. A grant may come from the daemon before a restart, so it is
  * noted only if there was no restart since its request; else we ask again. lock_reclaim.c
@@ -48,7 +49,7 @@ struct coop_lock_ask {
 	bool again;    /* new connection: a grant may be lost, so ask again */
 	bool answered; /* the last call has its reply */
 	bool left;     /* the task did not wait for that reply */
-	u32 unlocks;   /* UNLOCKs under way */
+	u32 unlocks;   /* UNLOCKs under way, or to come: the owner's next LOCK waits for them */
 };
 
 void coop_locks_init(struct coop_locks *l)
@@ -139,29 +140,20 @@ static void ask_put(struct coop_lock_ask *ask)
 	kfree(ask);
 }
 
-static void ask_end(struct coop_lock_ask *ask)
+static void unlock_begins_locked(struct coop_lock_ask *ask)
 {
-	bool left;
+	struct coop_locks *l = &ask->mount->locks;
 
-	spin_lock(&ask->mount->locks.lock);
-	list_del_init(&ask->link);
-	left = ask->left;
-	spin_unlock(&ask->mount->locks.lock);
-	/* Unless an unlock may follow. The last call may put the ask later than this task, whose
-	 * next close has to send the CLOSE itself. */
-	if (!left)
-		ask_close(ask);
-	ask_put(ask);
+	lockdep_assert_held(&l->lock);
+	if (!ask->unlocks++)
+		list_add(&ask->unlocking, &l->unlocking);
 }
 
 static void unlock_begins(struct coop_lock_ask *ask)
 {
-	struct coop_locks *l = &ask->mount->locks;
-
-	spin_lock(&l->lock);
-	if (!ask->unlocks++)
-		list_add(&ask->unlocking, &l->unlocking);
-	spin_unlock(&l->lock);
+	spin_lock(&ask->mount->locks.lock);
+	unlock_begins_locked(ask);
+	spin_unlock(&ask->mount->locks.lock);
 }
 
 static void unlock_ends(struct coop_lock_ask *ask)
@@ -173,6 +165,23 @@ static void unlock_ends(struct coop_lock_ask *ask)
 		list_del_init(&ask->unlocking);
 	spin_unlock(&l->lock);
 	wake_up_all(&l->unlocked);
+}
+
+static void ask_end(struct coop_lock_ask *ask)
+{
+	bool left;
+
+	spin_lock(&ask->mount->locks.lock);
+	list_del_init(&ask->link);
+	left = ask->left;
+	spin_unlock(&ask->mount->locks.lock);
+	/* Unless an unlock may follow. The last call may put the ask later than this task, whose
+	 * next close has to send the CLOSE itself. */
+	if (left)
+		unlock_ends(ask);
+	else
+		ask_close(ask);
+	ask_put(ask);
 }
 
 static bool owner_unlocks(const struct coop_lock_ask *ask)
@@ -265,7 +274,7 @@ static void ask_called(struct coop_call *call)
 	spin_unlock(&m->locks.lock);
 	if (left)
 		ask_settle(ask, call);
-	if (call->op == COOP_ST_UNLOCK)
+	if (left || call->op == COOP_ST_UNLOCK)
 		unlock_ends(ask);
 	complete_all(&call->finished);
 	ask_put(ask);
@@ -274,12 +283,17 @@ static void ask_called(struct coop_call *call)
 }
 
 /* Stops waiting for the reply. True: ask_called() will handle it; false: it has already come. */
-static bool ask_leave(struct coop_lock_ask *ask)
+static bool ask_leave(struct coop_lock_ask *ask, u16 op)
 {
 	struct coop_locks *l = &ask->mount->locks;
 
 	spin_lock(&l->lock);
 	ask->left = !ask->answered;
+	if (ask->left) {
+		unlock_begins_locked(ask); /* until ask_end(): the task removes its note */
+		if (op == COOP_ST_LOCK)
+			unlock_begins_locked(ask); /* until ask_called() has sent the UNLOCK */
+	}
 	spin_unlock(&l->lock);
 	return ask->left;
 }
@@ -299,7 +313,7 @@ static int ask_call(struct coop_lock_ask *ask, u16 op, u32 flags, u64 cookie, u3
 		return -ENOMEM;
 	killed = wait_for_completion_killable(&call->finished);
 	late = READ_ONCE(call->late);
-	if ((killed || late) && ask_leave(ask)) {
+	if ((killed || late) && ask_leave(ask, op)) {
 		coop_call_put(call);
 		return killed ? -ERESTARTSYS : late;
 	}
@@ -408,6 +422,8 @@ static void ask_give_up(struct coop_lock_ask *ask, struct file_lock *fl)
 	spin_lock(&l->lock);
 	left = ask->left;
 	ask->left = true;
+	if (!left)
+		unlock_begins_locked(ask); /* as in ask_leave() */
 	spin_unlock(&l->lock);
 	note_out(ask->inode, fl, 0);
 	if (!left)

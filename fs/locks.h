@@ -25,8 +25,8 @@ struct coop_locks {
 	spinlock_t lock;       /* guards the following */
 	struct list_head asks; /* asks that may be queued at storage */
 	u64 last_cookie;
-	struct list_head unlocking; /* asks with an UNLOCK under way */
-	wait_queue_head_t unlocked; /* one of them was answered */
+	struct list_head unlocking; /* asks with an UNLOCK under way or to come */
+	wait_queue_head_t unlocked; /* one of these has ended */
 	atomic_t reclaims;          /* calls under way of a reclaim */
 	bool overtaken;             /* the daemon was restarted again during the reclaim */
 };

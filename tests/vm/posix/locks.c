@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * locks.c - flock(2), byte ranges of processes and of open files, between two mounts:
- * exclusion, waits and their ends, reads under a lock, and locks over a restart of the
- * daemon.
+ * exclusion, waits and their ends, reads under a lock, locks over a restart of the daemon, and
+ * locks whose calls were left (with coop-between, late.c).
  *
  * Another process stands for the other node, so all but the restart also holds on any
  * single file system. crash.c describes the orders to the topic's script that locks_kept
@@ -292,6 +292,40 @@ static void circle(void)
 	CHECK(!lock(fd, RANGE, F_UNLCK, false, 0, 0) && waitpid(child, &error, 0) == child &&
 	      WIFEXITED(error) && WEXITSTATUS(error) == (refused ? 0 : 2));
 	CHECK(!close(fd) && !close(tell[0]) && !close(tell[1]));
+}
+
+/*
+ * Of two processes that share an open file description one is killed before its lock is answered.
+ * What the other one locks then is not unlocked for the first one.
+ */
+static void killed_sharer(enum how how)
+{
+	struct node n;
+	int fd, before = times_done("held lock 0"), status = 0;
+	pid_t killed;
+
+	NEED((fd = open("f", O_RDWR)) >= 0 && between("hold lock"));
+	killed = fork();
+	if (!killed)
+		_exit(!!lock(fd, how, F_WRLCK, true, 0, 0));
+	NEED(killed > 0 && is_done("held lock 0", before + 1));
+	CHECK(!kill(killed, SIGKILL) && waitpid(killed, NULL, 0) == killed);
+	n.pid = fork();
+	if (!n.pid)
+		_exit(!!lock(fd, how, F_WRLCK, true, 0, 0));
+	CHECK(n.pid > 0 && sleeps_in_lock(&n));
+	NEED(between("go"));
+	CHECK(waitpid(n.pid, &status, 0) == n.pid && WIFEXITED(status) && !WEXITSTATUS(status));
+	CHECK(calls_are(0) && wanted(how, F_WRLCK, 0, 0) == EAGAIN);
+	CHECK(!lock(fd, how, F_UNLCK, false, 0, 0) && !wanted(how, F_WRLCK, 0, 0));
+	CHECK(!close(fd));
+}
+
+void locks_killed_area(void)
+{
+	NEED(getenv("BETWEEN") && getenv("INFO") && put("f", "x"));
+	killed_sharer(FLOCK);
+	killed_sharer(OFD);
 }
 
 void locks_wait_area(void)
