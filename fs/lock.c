@@ -16,11 +16,11 @@
  * waiting for the reply: when that comes, it unlocks, which also releases what the owner held in
  * that range.
  *
- * A soft mount does not wait longer than its timeo for the reply to an unlock, but the unlock
- * still reaches storage later. Storage runs requests concurrently, so the same owner's next lock
- * of that file waits until all its unlocks were answered, also those that follow a call that was
- * left: several processes may share an open file description. An open file that an unlock names
- * stays open until then.
+ * A soft mount does not wait longer than its timeo for a reply. A lock that was sent is then left
+ * as by a killed waiter, and an unlock still reaches storage later. Storage runs requests
+ * concurrently, so the same owner's next lock of that file waits until all its unlocks were
+ * answered, also those that follow a call that was left: several processes may share an open file
+ * description. An open file that an unlock names stays open until then.
  *
  * We count restarts of the daemon. A grant may come from the daemon before a restart, so it is
  * noted only if there was no restart since its request; else we ask again. lock_reclaim.c
@@ -300,7 +300,7 @@ static bool ask_leave(struct coop_lock_ask *ask, u16 op)
 
 /*
  * 0 and the reply's flags; -ERESTARTSYS: killed, and the ask is left. It is left too after the
- * deadline of an UNLOCK.
+ * deadline of a call that stays beyond it.
  */
 static int ask_call(struct coop_lock_ask *ask, u16 op, u32 flags, u64 cookie, u32 *result)
 {

@@ -124,7 +124,7 @@ struct coop_storage {
 	u64 last_id;
 	u32 window, in_flight; /* in_flight: calls on 'wire' */
 	u32 gate;              /* holders; 'queue' is sent only when it is 0 */
-	u32 kept;              /* UNLOCKs beyond their deadline */
+	u32 kept;              /* LOCKs and UNLOCKs beyond their deadline */
 	struct list_head first, queue;
 	struct list_head later; /* answered with EAGAIN: go to 'queue' at later_at */
 	unsigned long later_at;

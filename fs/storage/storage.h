@@ -8,8 +8,8 @@
  * is made again with backoff under the same session, and requests without a reply
  * are sent again (rpc/storage/STORAGE.md says what is safe and why); the caller
  * notices only the delay. 'soft' mounts give up after timeo, but their CLOSE and
- * UNLOCK still reach storage later; 'hard' mounts never give up, except for a killed
- * process.
+ * UNLOCK still reach storage later, and a LOCK stays until it is answered; 'hard' mounts
+ * never give up, except for a killed process.
  */
 #ifndef COOP_FS_STORAGE_H
 #define COOP_FS_STORAGE_H
@@ -167,9 +167,9 @@ struct coop_call {
 	bool shared_dir; /* reply: others use the directory looked in */
 	int error;       /* 0 or -errno, when done */
 	/*
-	 * A CLOSE or UNLOCK whose time is over does not end, as it must reach storage: 'late' gets
-	 * the error for a task that waits, 'finished' is completed, and done() runs when the call
-	 * ends.
+	 * A CLOSE or UNLOCK whose time is over does not end, as it must reach storage, nor does a
+	 * LOCK that storage may have: 'late' gets the error for a task that waits, 'finished' is
+	 * completed, and done() runs when the call ends.
 	 */
 	int late;
 	u64 begun_us;

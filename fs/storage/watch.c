@@ -7,9 +7,11 @@
  * word, and replaces the connection of one that gives none.
  *
  * A deadline never ends CLOSE and UNLOCK: storage would keep the file open, or the lock,
- * until the session ends. A task that waits is told, and the call stays until it is
- * answered. Its memory is bounded: that of a CLOSE was allocated with the open file, or for
- * one of the OPENs in flight, and UNLOCKs are counted.
+ * until the session ends. Nor does it end a LOCK that storage may have: it may be granted
+ * later, and only an UNLOCK after its reply surely releases it. A task that waits is told,
+ * and the call stays until it is answered. Its memory is bounded: that of a CLOSE was
+ * allocated with the open file, or for one of the OPENs in flight, and LOCKs and UNLOCKs are
+ * counted.
  *
  * umount and umount -f end all calls at once, on any mount.
  */
@@ -20,9 +22,23 @@
 #define SILENCE_TO_PING  (15 * HZ) /* while calls are in flight */
 #define SILENCE_TO_RETRY (60 * HZ)
 #define FORCED_MS        2000 /* after umount -f */
-#define KEPT_UNLOCKS     4096 /* most UNLOCKs beyond their deadline, of 4 KiB each */
+#define KEPT_MOST        4096 /* LOCKs and UNLOCKs beyond their deadline, of 4 KiB each */
 
 /* ---- deadlines ------------------------------------------------------------ */
+
+static bool outlives_deadline(const struct coop_call *call)
+{
+	switch (call->op) {
+	case COOP_ST_CLOSE:
+	case COOP_ST_UNLOCK:
+		return true;
+	case COOP_ST_LOCK:
+		/* One of a reopen() ends, as other calls wait for it; so does one not sent yet. */
+		return !call->again && (call->state != COOP_CALL_QUEUED || call->repeated);
+	default:
+		return false;
+	}
+}
 
 /* Keeps a call beyond its deadline, and tells its task. False: the call may end. */
 static bool keep_locked(struct coop_storage *s, struct coop_call *call, int error)
@@ -30,11 +46,13 @@ static bool keep_locked(struct coop_storage *s, struct coop_call *call, int erro
 	lockdep_assert_held(&s->lock);
 	if (call->late)
 		return true;
-	if (call->op == COOP_ST_UNLOCK && s->kept < KEPT_UNLOCKS) {
+	if (!outlives_deadline(call))
+		return false;
+	if (call->op != COOP_ST_CLOSE) {
+		if (s->kept >= KEPT_MOST)
+			return false;
 		call->kept = true;
 		s->kept++;
-	} else if (call->op != COOP_ST_CLOSE) {
-		return false;
 	}
 	WRITE_ONCE(call->late, error);
 	complete_all(&call->finished);

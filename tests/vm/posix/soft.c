@@ -167,6 +167,24 @@ static void given_up_before_close(void)
 	CHECK(!close(holds_on) && !close(rival) && !unlink("f"));
 }
 
+/* A lock that storage gives after the deadline is given back. */
+static void given_late(void)
+{
+	int fd, rival;
+
+	NEED(put("f", "text"));
+	NEED((fd = open("f", O_RDWR)) >= 0);
+	NEED((rival = open(other("f"), O_RDWR)) >= 0);
+	NEED(calls_are(0) && between("stop lock"));
+	FAILS(flock(fd, LOCK_EX), ETIMEDOUT);
+	FAILS(flock(fd, LOCK_EX | LOCK_NB), ETIMEDOUT);
+	NEED(between("go") && calls_are(0));
+	CHECK(is_unlocked(rival) && !flock(rival, LOCK_UN));
+	CHECK(!flock(fd, LOCK_EX));
+	FAILS(flock(rival, LOCK_EX | LOCK_NB), EWOULDBLOCK);
+	CHECK(!close(fd) && !close(rival) && !unlink("f"));
+}
+
 void soft_kept_area(void)
 {
 	NEED(getenv("BETWEEN") && getenv("INFO") && getenv("BELOW"));
@@ -175,6 +193,7 @@ void soft_kept_area(void)
 	in_turn();
 	before_close();
 	given_up_before_close();
+	given_late();
 }
 
 /* An OPEN that its caller has given up waits for its reply. */
