@@ -32,6 +32,8 @@
 
 #include "fs/fs.h"
 
+#define TURN_SLICE ((unsigned long)HZ) /* a waiting LOCK looks at its deadline so often */
+
 /* One task that asks storage for a lock, or gives one back. */
 struct coop_lock_ask {
 	refcount_t refs;            /* the task; the call under way */
@@ -201,19 +203,28 @@ static bool owner_unlocks(const struct coop_lock_ask *ask)
 	return found;
 }
 
-/* Call it before a LOCK: an UNLOCK that storage runs after it would end it. */
+/*
+ * Call it before a LOCK: an UNLOCK that storage runs after it would end it. It waits as long as a
+ * call may take now; umount -f and a remount change that during the wait.
+ */
 static int ask_in_turn(struct coop_lock_ask *ask)
 {
-	const struct coop_options *opt = &ask->mount->opt;
-	const unsigned long most = READ_ONCE(opt->soft)
-					   ? msecs_to_jiffies(READ_ONCE(opt->timeo_ds) * 100)
-					   : MAX_SCHEDULE_TIMEOUT;
-	const long left =
-		wait_event_killable_timeout(ask->mount->locks.unlocked, !owner_unlocks(ask), most);
+	struct coop_mount *m = ask->mount;
+	const unsigned long begun = jiffies;
+	unsigned long slice, most;
+	long left;
+	int late;
 
+	if (!owner_unlocks(ask))
+		return 0;
+	do {
+		most = coop_storage_patience(m->storage, &late);
+		slice = most ? clamp(most / 8, 1UL, TURN_SLICE) : TURN_SLICE;
+		left = wait_event_killable_timeout(m->locks.unlocked, !owner_unlocks(ask), slice);
+	} while (!left && (!most || time_before(jiffies, begun + most)));
 	if (left < 0)
 		return left;
-	return left ? 0 : -ETIMEDOUT;
+	return left ? 0 : late;
 }
 
 static void ask_called(struct coop_call *call);

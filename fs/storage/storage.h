@@ -130,6 +130,8 @@ struct coop_call_info {
 u32 coop_storage_calls(struct coop_storage *s, struct coop_call_info *out, u32 room);
 /* A new open id, unique in a mount. */
 u64 coop_storage_open_id(struct coop_storage *s);
+/* The jiffies that a call may take at present; 0: no limit. *error: how it then ends. */
+unsigned long coop_storage_patience(struct coop_storage *s, int *error);
 /* Changes soft, hard and timeo at a remount. */
 void coop_storage_tune(struct coop_storage *s, bool soft, u32 timeo_ms);
 /*

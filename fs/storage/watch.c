@@ -190,7 +190,7 @@ static void watch_silence(struct coop_storage *s)
 		ask_for_word(s);
 }
 
-/* The longest time that a call may take; 0: no limit. *error: how it then ends. */
+/* As coop_storage_patience(), in milliseconds. */
 static u32 patience_ms(struct coop_storage *s, int *error)
 {
 	u32 ms;
@@ -206,6 +206,11 @@ static u32 patience_ms(struct coop_storage *s, int *error)
 	}
 	spin_unlock_bh(&s->lock);
 	return ms;
+}
+
+unsigned long coop_storage_patience(struct coop_storage *s, int *error)
+{
+	return msecs_to_jiffies(patience_ms(s, error));
 }
 
 void coop_watch_work(struct work_struct *work)

@@ -244,6 +244,7 @@ test_locks_kept() { crashing locks_kept; }
 test_locks_fenced() { late locks_fenced ,nolease crashing; }
 test_locks_told() { late locks_told ,nolease crashing; }
 test_locks_killed() { late locks_killed ,nolease; }
+test_locks_forced() { late locks_forced ,nolease; }
 test_soft_kept()
 {
 	BELOW=/srv

@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -326,6 +327,49 @@ void locks_killed_area(void)
 	NEED(getenv("BETWEEN") && getenv("INFO") && put("f", "x"));
 	killed_sharer(FLOCK);
 	killed_sharer(OFD);
+}
+
+/* Without a connection, a call of a mount that was unmounted by force ends after 2 s. */
+static bool is_forced_off(void)
+{
+	const int before = times_done("lost statfs 0");
+	char mount[PAGE];
+	int status = 0;
+	pid_t asks;
+
+	if (!between("cut proof") || !between("cut statfs"))
+		return false;
+	asks = fork();
+	if (!asks)
+		_exit(statvfs(".", &(struct statvfs){0}) && errno == EIO ? 0 : 1);
+	/* Not by "..", which would ask storage. */
+	snprintf(mount, sizeof(mount), "%.*s", (int)(strrchr(here, '/') - here), here);
+	return asks > 0 && is_done("lost statfs 0", before + 1) && umount2(mount, MNT_FORCE) &&
+	       errno == EBUSY && waitpid(asks, &status, 0) == asks && !status;
+}
+
+/*
+ * An unlock that storage cannot answer keeps its owner's next lock waiting only as long as a call
+ * may take.
+ */
+void locks_forced_area(void)
+{
+	struct node n;
+	int fd, status = -1;
+
+	NEED(getenv("BETWEEN") && getenv("INFO") && put("f", "x"));
+	NEED((fd = open("f", O_RDWR)) >= 0 && !lock(fd, FLOCK, F_WRLCK, false, 0, 0));
+	NEED(calls_are(0) && is_forced_off());
+	FAILS(lock(fd, FLOCK, F_UNLCK, false, 0, 0), EIO);
+	n.pid = fork();
+	if (!n.pid) {
+		alarm(PATIENT_MS / 1000);
+		_exit(lock(fd, FLOCK, F_WRLCK, false, 0, 0) && errno == EIO ? 0 : 1);
+	}
+	CHECK(n.pid > 0 && waitpid(n.pid, &status, 0) == n.pid && !status);
+	NEED(between("go") && calls_are(0));
+	CHECK(!wanted(FLOCK, F_WRLCK, 0, 0) && !lock(fd, FLOCK, F_WRLCK, false, 0, 0));
+	CHECK(wanted(FLOCK, F_WRLCK, 0, 0) == EAGAIN && !close(fd));
 }
 
 void locks_wait_area(void)

@@ -20,8 +20,8 @@
  * stops the storage daemon, process DAEMON, for a moment, and reads the mount's file "info" at
  * INFO. crash.c describes those of written_again, handed_over, lost_for_all, closed, locks_lost,
  * locks_kept and locks_fenced, late.c those of streamed, beside_write, unlock_unknown, behind_end,
- * and of cut_mapped, append_mapped, read_grown, direct_foreign, locks_fenced and locks_killed, and
- * soft.c those of soft_kept and soft_reopened.
+ * and of cut_mapped, append_mapped, read_grown, direct_foreign, locks_fenced, locks_killed and
+ * locks_forced, and soft.c those of soft_kept and soft_reopened.
  *
  * Status: 0 success, 1 a check failed, 2 usage or nothing could be checked.
  */
@@ -86,6 +86,7 @@ static const struct {
 	{"locks_fenced", locks_fenced_area},
 	{"locks_told", locks_told_area},
 	{"locks_killed", locks_killed_area},
+	{"locks_forced", locks_forced_area},
 	{"allocate", allocate_area},
 	{"seek", seek_area},
 	{"copy", copy_area},
