@@ -56,6 +56,58 @@ void coop_call_tell_here(struct coop_call *call)
 	coop_call_put(call);
 }
 
+/* ---- files closed before they were opened again --------------------------------- */
+
+/* An OPEN of a reopen(), which the daemon may still execute? */
+static bool reopens(const struct coop_call *call)
+{
+	return call->state == COOP_CALL_ABANDONED && call->op == COOP_ST_OPEN && call->again;
+}
+
+/*
+ * A CLOSE must not run before an OPEN of a reopen() that was given up: the daemon would then open
+ * the file after it, as the OPEN has the flag AGAIN, and nothing would close it.
+ */
+static bool closes_early_locked(struct coop_storage *s, const struct coop_call *close)
+{
+	const struct coop_call *call;
+	u32 i;
+
+	lockdep_assert_held(&s->lock);
+	if (close->op != COOP_ST_CLOSE || !s->reopens_left)
+		return false;
+	for (i = 0; i < COOP_WIRE_BUCKETS; i++) {
+		list_for_each_entry(call, &s->wire[i], link) {
+			if (reopens(call) && call->arg.open_id == close->arg.open_id)
+				return true;
+		}
+	}
+	return false;
+}
+
+/* The OPEN has its reply, or its connection is lost: it does not begin any more. */
+static void reopen_ends_locked(struct coop_storage *s, const struct coop_call *open)
+{
+	struct coop_call *call, *next;
+
+	lockdep_assert_held(&s->lock);
+	s->reopens_left--;
+	list_for_each_entry_safe(call, next, &s->early, link) {
+		if (call->arg.open_id == open->arg.open_id)
+			list_move_tail(&call->link, &s->queue);
+	}
+}
+
+/* ---- submission ----------------------------------------------------------------- */
+
+static struct list_head *list_for_locked(struct coop_storage *s, const struct coop_call *call,
+					 bool first)
+{
+	if (first || call->again)
+		return &s->first;
+	return closes_early_locked(s, call) ? &s->early : &s->queue;
+}
+
 static void submit(struct coop_call *call, bool first, bool kick)
 {
 	struct coop_storage *s = call->storage;
@@ -75,7 +127,7 @@ static void submit(struct coop_call *call, bool first, bool kick)
 			call->gated = true;
 			s->gate++;
 		}
-		list_add_tail(&call->link, first || call->again ? &s->first : &s->queue);
+		list_add_tail(&call->link, list_for_locked(s, call, first));
 		/* Under the lock, so that no work is queued after close. */
 		if (kick)
 			coop_tx_kick(s);
@@ -127,6 +179,8 @@ void coop_call_unlink_locked(struct coop_call *call)
 	struct coop_storage *s = call->storage;
 
 	lockdep_assert_held(&s->lock);
+	if (reopens(call))
+		reopen_ends_locked(s, call);
 	switch ((enum coop_call_state)call->state) {
 	case COOP_CALL_SENDING:
 	case COOP_CALL_SENT:
@@ -153,8 +207,8 @@ void coop_call_unlink_locked(struct coop_call *call)
 
 /*
  * A CLOSE for what an abandoned OPEN, CREATE or BUNDLE may open; NULL: another operation, or no
- * memory. An OPEN of a reopen() needs none: its file sends its own CLOSE, and until then another
- * reopen() may open it under the same id.
+ * memory. An OPEN of a reopen() needs none: its file sends its own CLOSE after it, and until then
+ * another reopen() may open it under the same id.
  */
 static struct coop_call *orphan_of(const struct coop_call *call)
 {
@@ -204,6 +258,8 @@ void coop_call_abandon(struct coop_call *call, int error)
 	case COOP_CALL_SENT:
 	case COOP_CALL_RECEIVING:
 		call->state = COOP_CALL_ABANDONED;
+		if (reopens(call))
+			s->reopens_left++;
 		if (call->gated) {
 			call->gated = false;
 			s->gate--;
@@ -312,6 +368,7 @@ static struct coop_storage *storage_alloc(const struct coop_storage_cfg *cfg)
 	INIT_LIST_HEAD(&s->first);
 	INIT_LIST_HEAD(&s->queue);
 	INIT_LIST_HEAD(&s->later);
+	INIT_LIST_HEAD(&s->early);
 	for (i = 0; i < COOP_WIRE_BUCKETS; i++)
 		INIT_LIST_HEAD(&s->wire[i]);
 	INIT_WORK(&s->rx_work, coop_rx_work);
@@ -427,7 +484,7 @@ static const char *state_text(u32 state)
 
 u32 coop_storage_calls(struct coop_storage *s, struct coop_call_info *out, u32 room)
 {
-	struct list_head *const waiting[] = {&s->first, &s->queue, &s->later};
+	struct list_head *const waiting[] = {&s->first, &s->queue, &s->later, &s->early};
 	const u64 now = ktime_to_us(ktime_get());
 	const struct coop_call *call;
 	u32 n = 0, i;

@@ -2,7 +2,7 @@
 /*
  * impl.h - internals of the storage client.
  *
- * A call is on exactly one list: 'first', 'queue' or 'later' while it waits to be
+ * A call is on exactly one list: 'first', 'queue', 'later' or 'early' while it waits to be
  * sent, then a bucket of 'wire' until its reply. Three works do everything: the
  * sender, the receiver, and the session's work, which connects. Mutexes exclude
  * them from each other, so a task that holds both mutexes may take a call away
@@ -35,7 +35,7 @@ struct crypto_shash;
 
 enum coop_call_state {
 	COOP_CALL_IDLE,      /* not submitted */
-	COOP_CALL_QUEUED,    /* on 'first', 'queue' or 'later' */
+	COOP_CALL_QUEUED,    /* on 'first', 'queue', 'later' or 'early' */
 	COOP_CALL_SENDING,   /* the sender reads arg or data; ends only under tx.mutex */
 	COOP_CALL_SENT,      /* waits for its reply */
 	COOP_CALL_RECEIVING, /* the reply's data go to its pages; ends only under rx.mutex */
@@ -128,6 +128,8 @@ struct coop_storage {
 	struct list_head first, queue;
 	struct list_head later; /* answered with EAGAIN: go to 'queue' at later_at */
 	unsigned long later_at;
+	u32 reopens_left;       /* OPENs of a reopen() that are ABANDONED */
+	struct list_head early; /* CLOSEs that wait for these: go to 'queue' then */
 	struct list_head wire[COOP_WIRE_BUCKETS];
 	unsigned long since;      /* jiffies of the last change of state */
 	unsigned long busy_since; /* jiffies since when calls are in flight */

@@ -78,7 +78,7 @@ static struct coop_call *begun_before_locked(struct coop_storage *s, struct list
  */
 static struct coop_call *find_begun_before(struct coop_storage *s, u64 us, int late)
 {
-	struct list_head *const waiting[] = {&s->queue, &s->first, &s->later};
+	struct list_head *const waiting[] = {&s->queue, &s->first, &s->later, &s->early};
 	struct coop_call *found = NULL;
 	u32 i;
 

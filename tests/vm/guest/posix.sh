@@ -251,8 +251,13 @@ test_soft_kept()
 	export BELOW
 	late soft_kept ,nolease,soft,timeo=30
 }
-# The second OPEN has to pass in time, so the time is long.
-test_soft_reopened() { late soft_reopened ,nolease,soft,timeo=100 crashing; }
+test_soft_reopened()
+{
+	BELOW=/srv
+	export BELOW
+	# An OPEN has to pass in time, so the time is long.
+	late soft_reopened ,nolease,soft,timeo=100 crashing
+}
 
 counted() { od -An -tu8 -j4096 -N8 /srv/locks_data/f 2>/dev/null; }
 counts_on() { [ "$(counted)" != "$1" ] || ! running counter; }

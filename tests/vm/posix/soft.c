@@ -218,11 +218,10 @@ static bool open_is_abandoned(void)
  * Opening a file again, for a daemon that was restarted, takes too long. The next daemon opens it
  * in time, and nothing closes it there.
  */
-void soft_reopened_area(void)
+static void opened_by_next(void)
 {
 	int fd, before;
 
-	NEED(getenv("WANTED") && getenv("BETWEEN") && getenv("INFO") && getenv("REQUESTS"));
 	NEED(put("f", "0123"));
 	NEED((fd = open("f", O_RDWR)) >= 0);
 	before = times_done("stopped open 0");
@@ -233,4 +232,33 @@ void soft_reopened_area(void)
 	NEED(calls_are(0));
 	CHECK(pwrite(fd, "b", 1, 1) == 1 && !fsync(fd));
 	CHECK(!close(fd) && holds(other("f"), "ab23"));
+}
+
+/* It takes too long, and the file is closed meanwhile. */
+static void closed_meanwhile(void)
+{
+	char path[PAGE];
+	struct stat below;
+	struct statfs st;
+	int fd, before;
+
+	NEED(put("g", "text"));
+	NEED((fd = open("g", O_RDONLY)) >= 0 && calls_are(0));
+	snprintf(path, sizeof(path), "%s/soft_reopened/g", getenv("BELOW"));
+	NEED(!stat(path, &below));
+	before = times_done("stopped open 0");
+	NEED(between("stop open") && storage_does("restart"));
+	NEED(is_done("stopped open 0", before + 1) && open_is_abandoned());
+	CHECK(!close(fd));
+	CHECK(!statfs(".", &st)); /* whatever was sent before has run */
+	NEED(between("go") && calls_are(0));
+	CHECK(!unlink(other("g")) && is_closed_there(below.st_ino));
+}
+
+void soft_reopened_area(void)
+{
+	NEED(getenv("WANTED") && getenv("BETWEEN") && getenv("INFO") && getenv("REQUESTS"));
+	NEED(getenv("BELOW"));
+	opened_by_next();
+	closed_meanwhile();
 }
