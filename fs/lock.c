@@ -424,8 +424,28 @@ static int ask_lock(struct coop_lock_ask *ask, struct file_lock *fl)
 	}
 }
 
-/* Gives up a lock that storage may have granted, or may still grant. */
-static void ask_give_up(struct coop_lock_ask *ask, struct file_lock *fl)
+/*
+ * Storage gives up the owner's older locks of the range too, and the program must not go on as if
+ * it had them. One that is killed does not, and others that share the open file then may; what was
+ * written under such a lock still goes to storage. A flock(2) that fails has no older lock left.
+ */
+static void older_lost(struct coop_lock_ask *ask)
+{
+	const bool killed = fatal_signal_pending(current);
+
+	if (!killed && ask->what.kind == COOP_ST_LOCK_FLOCK)
+		return;
+	WRITE_ONCE(ask->said->lost, true);
+	if (!killed)
+		coop_content_lost(coop_i(ask->inode));
+	pr_warn_ratelimited("coopfs: storage: a lock of inode %lu was lost with a larger one: its "
+			    "open file fails with EIO and must be opened again\n",
+			    ask->inode->i_ino);
+}
+
+/* Gives up a lock that storage may have granted, or may still grant. noted: here, and nobody knows.
+ */
+static void ask_give_up(struct coop_lock_ask *ask, struct file_lock *fl, bool noted)
 {
 	struct coop_locks *l = &ask->mount->locks;
 	bool left;
@@ -436,7 +456,8 @@ static void ask_give_up(struct coop_lock_ask *ask, struct file_lock *fl)
 	if (!left)
 		unlock_begins_locked(ask); /* as in ask_leave() */
 	spin_unlock(&l->lock);
-	note_out(ask->inode, fl, 0);
+	if (!note_out(ask->inode, fl, FL_EXISTS) && !noted)
+		older_lost(ask);
 	if (!left)
 		ask_send_alone(ask, ask->cookie);
 }
@@ -445,6 +466,7 @@ static int lock_take(struct file *file, struct file_lock *fl, bool wait)
 {
 	struct coop_lock_ask *ask = ask_begin(file, fl, wait);
 	struct coop_locks *l;
+	bool noted = false;
 	u32 restarts;
 	int err;
 
@@ -465,10 +487,14 @@ static int lock_take(struct file *file, struct file_lock *fl, bool wait)
 		err = ask_lock(ask, fl);
 		if (!err) {
 			err = note_in(ask->inode, fl, restarts);
+			noted |= !err;
+			/* The owner's unlock that began meanwhile may end it: take it again. */
+			if (!err && owner_unlocks(ask))
+				err = ask_in_turn(ask) ?: 1;
 			if (err < 0)
-				ask_give_up(ask, fl);
-		} else if (READ_ONCE(ask->left) || err == -ETIMEDOUT || err == -EIO) {
-			ask_give_up(ask, fl);
+				ask_give_up(ask, fl, noted);
+		} else if (READ_ONCE(ask->left) || err == -ETIMEDOUT || err == -EIO || noted) {
+			ask_give_up(ask, fl, noted);
 		}
 		if (err <= 0)
 			break;
@@ -491,7 +517,7 @@ static struct coop_file *said_of(struct coop_file *f)
 	struct coop_inode *ci = coop_i(f->inode);
 	struct coop_file *other, *found = NULL;
 
-	if (is_said(f))
+	if (is_said(f) && !READ_ONCE(f->error))
 		return coop_file_get(f);
 	spin_lock(&ci->lock);
 	list_for_each_entry(other, &ci->files, link) {
@@ -530,9 +556,11 @@ static int lock_give_back(struct file *file, struct file_lock *fl)
 	ask->said = said_of(file->private_data);
 	if (ask->said)
 		ask->open_id = ask->said->open_id;
+	unlock_begins(ask); /* a LOCK that finds no note must not reach storage before the UNLOCK */
 	err = note_out(inode, fl, FL_EXISTS);
 	if (!err)
 		err = ask_call(ask, COOP_ST_UNLOCK, 0, 0, &result);
+	unlock_ends(ask);
 	ask_end(ask);
 	/* No lock was held; or the task was killed, and the unlock is under way. */
 	return err == -ENOENT || err == -ERESTARTSYS ? 0 : err;

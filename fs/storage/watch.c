@@ -13,7 +13,7 @@
  * allocated with the open file, or for one of the OPENs in flight, and LOCKs and UNLOCKs are
  * counted.
  *
- * umount and umount -f end all calls at once, on any mount.
+ * umount -f does the same to all calls at once, on any mount. The end of the mount ends all calls.
  */
 #include <linux/sched/mm.h>
 
@@ -267,8 +267,11 @@ void coop_storage_force(struct coop_storage *s)
 		WRITE_ONCE(s->heard, s->forced_at - 1);
 	up = s->state == COOP_STORAGE_UP;
 	spin_unlock_bh(&s->lock);
-	/* End only calls that began before now: on a busy mount the rest would never end. */
-	end_begun_before(s, ktime_to_us(ktime_get()) + 1, -EIO, false);
+	/*
+	 * End only calls that began before now: on a busy mount the rest would never end. If the
+	 * umount fails, storage must still get the CLOSEs and UNLOCKs, so they end with the mount.
+	 */
+	end_begun_before(s, ktime_to_us(ktime_get()) + 1, -EIO, true);
 	if (up) /* if the daemon answers, later calls have no short limit */
 		ask_for_word(s);
 }

@@ -297,9 +297,10 @@ static void circle(void)
 
 /*
  * Of two processes that share an open file description one is killed before its lock is answered.
- * What the other one locks then is not unlocked for the first one.
+ * What the other one locks then, or with beside at the same time, is not unlocked for the first
+ * one.
  */
-static void killed_sharer(enum how how)
+static void killed_sharer(enum how how, bool beside)
 {
 	struct node n;
 	int fd, before = times_done("held lock 0"), status = 0;
@@ -310,11 +311,16 @@ static void killed_sharer(enum how how)
 	if (!killed)
 		_exit(!!lock(fd, how, F_WRLCK, true, 0, 0));
 	NEED(killed > 0 && is_done("held lock 0", before + 1));
-	CHECK(!kill(killed, SIGKILL) && waitpid(killed, NULL, 0) == killed);
+	if (!beside)
+		CHECK(!kill(killed, SIGKILL) && waitpid(killed, NULL, 0) == killed);
 	n.pid = fork();
 	if (!n.pid)
 		_exit(!!lock(fd, how, F_WRLCK, true, 0, 0));
 	CHECK(n.pid > 0 && sleeps_in_lock(&n));
+	if (beside) {
+		NEED(is_done("held lock 0", before + 2));
+		CHECK(!kill(killed, SIGKILL) && waitpid(killed, NULL, 0) == killed);
+	}
 	NEED(between("go"));
 	CHECK(waitpid(n.pid, &status, 0) == n.pid && WIFEXITED(status) && !WEXITSTATUS(status));
 	CHECK(calls_are(0) && wanted(how, F_WRLCK, 0, 0) == EAGAIN);
@@ -325,8 +331,10 @@ static void killed_sharer(enum how how)
 void locks_killed_area(void)
 {
 	NEED(getenv("BETWEEN") && getenv("INFO") && put("f", "x"));
-	killed_sharer(FLOCK);
-	killed_sharer(OFD);
+	for (int beside = 0; beside < 2; beside++) {
+		killed_sharer(FLOCK, beside);
+		killed_sharer(OFD, beside);
+	}
 }
 
 /* Without a connection, a call of a mount that was unmounted by force ends after 2 s. */
@@ -348,16 +356,32 @@ static bool is_forced_off(void)
 	       errno == EBUSY && waitpid(asks, &status, 0) == asks && !status;
 }
 
+/* An unlock that is under way when the mount is to be unmounted by force, but is busy. */
+static void unlocks_when_forced(void)
+{
+	int fd, before = times_done("stopped unlock 0"), status = -1;
+	pid_t child;
+
+	NEED((fd = open("f", O_RDWR)) >= 0 && !lock(fd, FLOCK, F_WRLCK, false, 0, 0));
+	NEED(calls_are(0) && between("stop unlock"));
+	child = fork();
+	if (!child)
+		_exit(lock(fd, FLOCK, F_UNLCK, false, 0, 0) && errno == EIO ? 0 : 1);
+	NEED(child > 0 && is_done("stopped unlock 0", before + 1) && is_forced_off());
+	CHECK(waitpid(child, &status, 0) == child && !status);
+	NEED(between("go") && calls_are(0));
+	CHECK(!wanted(FLOCK, F_WRLCK, 0, 0) && !close(fd));
+}
+
 /*
  * An unlock that storage cannot answer keeps its owner's next lock waiting only as long as a call
  * may take.
  */
-void locks_forced_area(void)
+static void locks_when_forced(void)
 {
 	struct node n;
 	int fd, status = -1;
 
-	NEED(getenv("BETWEEN") && getenv("INFO") && put("f", "x"));
 	NEED((fd = open("f", O_RDWR)) >= 0 && !lock(fd, FLOCK, F_WRLCK, false, 0, 0));
 	NEED(calls_are(0) && is_forced_off());
 	FAILS(lock(fd, FLOCK, F_UNLCK, false, 0, 0), EIO);
@@ -370,6 +394,13 @@ void locks_forced_area(void)
 	NEED(between("go") && calls_are(0));
 	CHECK(!wanted(FLOCK, F_WRLCK, 0, 0) && !lock(fd, FLOCK, F_WRLCK, false, 0, 0));
 	CHECK(wanted(FLOCK, F_WRLCK, 0, 0) == EAGAIN && !close(fd));
+}
+
+void locks_forced_area(void)
+{
+	NEED(getenv("BETWEEN") && getenv("INFO") && put("f", "x"));
+	locks_when_forced();
+	unlocks_when_forced();
 }
 
 void locks_wait_area(void)

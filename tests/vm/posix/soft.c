@@ -185,6 +185,24 @@ static void given_late(void)
 	CHECK(!close(fd) && !close(rival) && !unlink("f"));
 }
 
+/* A lock that is given up takes an older one with it, and nobody writes under that. */
+static void older_is_lost(void)
+{
+	const int before = times_done("stopped lock 0");
+	int fd, rival;
+
+	NEED(put("f", "text"));
+	NEED((fd = open("f", O_RDWR)) >= 0 && !range(fd, F_SETLK, F_WRLCK));
+	NEED((rival = open(other("f"), O_RDWR)) >= 0);
+	NEED(calls_are(0) && between("stop lock"));
+	FAILS(fcntl(fd, F_SETLK, &(struct flock){.l_type = F_WRLCK, .l_len = 2 * PAGE}), ETIMEDOUT);
+	NEED(is_done("stopped lock 0", before + 1));
+	FAILS(pwrite(fd, "late", 4, 0), EIO);
+	NEED(between("go"));
+	CHECK(range_is_unlocked(rival));
+	CHECK(!close(rival) && !close(fd) && !unlink("f"));
+}
+
 void soft_kept_area(void)
 {
 	NEED(getenv("BETWEEN") && getenv("INFO") && getenv("BELOW"));
@@ -194,6 +212,7 @@ void soft_kept_area(void)
 	before_close();
 	given_up_before_close();
 	given_late();
+	older_is_lost();
 }
 
 /* An OPEN that its caller has given up waits for its reply. */
