@@ -100,6 +100,13 @@ TEST_F(drives, nothing_that_waits_for_an_event)
 	EXPECT_EQ(start(), 1) << "it left nothing";
 }
 
+TEST_F(drives, polls_count_from_look_to_look)
+{
+	EXPECT_EQ(d_.polled(100), 100u);
+	EXPECT_EQ(d_.polled(100), 0u);
+	EXPECT_EQ(d_.polled(103), 3u);
+}
+
 TEST_F(drives, spinning_is_believed_for_a_while)
 {
 	EXPECT_FALSE(d_.spins());

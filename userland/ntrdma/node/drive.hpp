@@ -10,6 +10,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <utility>
 
 namespace coop::ntrdma
 {
@@ -37,6 +39,12 @@ public:
 		bool rung;      // a peer, or the application, has woken the thread
 		bool waits;     // a thread of the application may wait for an event
 	};
+
+	/// Polls of the application since the call before; `total` is their count.
+	unsigned polled(std::uint64_t total)
+	{
+		return static_cast<unsigned>(total - std::exchange(polls_, total));
+	}
 
 	void look(const finding &f, span now)
 	{
@@ -89,6 +97,7 @@ private:
 	unsigned wakes_ = 0, patience_ = 1; // before it is left to drive
 	unsigned good_ = 0;
 	int spins_ = 0;
+	std::uint64_t polls_ = 0;
 	span nap_ = nap_least, last_poll_{};
 };
 

@@ -178,7 +178,6 @@ void node::run()
 	drive d;
 	bool rung = false, heard = false;
 	ticks tended{}, busy{};
-	std::uint64_t polls = 0;
 	for (;;) {
 		node_hold held{lock_, std::try_to_lock};
 		if (!held) {
@@ -196,10 +195,9 @@ void node::run()
 			tended = now;
 			tend(now);
 		}
-		std::uint64_t seen = polls_.load(std::memory_order_relaxed);
 		if (found)
 			busy = now;
-		auto times = static_cast<unsigned>(seen - polls);
+		unsigned times = d.polled(polls_.load(std::memory_order_relaxed));
 		bool waits = (d.on() || times >= drive::polls_least) && awaited();
 		d.look({found, times, rung, waits}, now.time_since_epoch());
 		rung = false;
