@@ -197,6 +197,20 @@ TEST(operations, an_answer_without_a_reply_goes_out_with_the_next_progress)
 	EXPECT_EQ(l.a.poll(l.a.sends).size(), 1u);
 }
 
+// Its sender waits for room.
+TEST(operations, the_rest_of_a_message_waits_for_no_reply)
+{
+	joined l{false};
+	l.b.pair->answers_wait = true;
+	l.b.receive(l.b.at(0, 2 * stream_bytes));
+	l.a.send(l.a.request(operation::send, l.a.at(0, 2 * stream_bytes)));
+	unsigned rings = l.pb.rings;
+	l.b.pair->progress();
+	EXPECT_GT(l.pb.rings, rings);
+	l.settle();
+	EXPECT_EQ(l.b.poll(l.b.recvs).size(), 1u);
+}
+
 // The entry that carries the answer waits behind one that waits for a receive.
 TEST(operations, an_answer_is_seen_while_messages_wait_for_a_receive)
 {

@@ -219,9 +219,9 @@ bool queue_pair::work(bool posted)
 		produce();
 	if (linked())
 		serve();
-	// An answer may go along with what the application posts next. A peer that sees the link
-	// end looks at the indices.
-	if (!answers_wait || late || posted)
+	// An answer may go along with what the application posts next; not what the peer needs for
+	// the rest of a request. A peer that sees the link end looks at the indices.
+	if (!answers_wait || late || posted || (dirty_ && current_.active))
 		publish();
 	else if (linked() && (dirty_ || owes_answers()))
 		store_indices();

@@ -108,10 +108,11 @@ public:
 				static_cast<std::uint32_t>(link_word::open));
 	}
 	/// False if progress() would find nothing, and has nothing to tell.
-	bool stirs() const
-	{
-		return has_news() || (linked() && (more_ || dirty_ || owes_answers()));
-	}
+	bool stirs() const { return has_news() || unfinished() || owes(); }
+	/// True if an answer, or another index, waits for the next post or progress().
+	bool owes() const { return linked() && (dirty_ || owes_answers()); }
+	/// Tells the peer of what waits, and does no other work.
+	void tell() { publish(); }
 	/// Differs once something that the peer stored is taken.
 	std::uint64_t taken() const { return std::uint64_t{theirs_.wqe_prod} << 32 | bell_seen_; }
 	/// True if reap() finds anything.

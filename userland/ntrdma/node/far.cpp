@@ -29,6 +29,7 @@ constexpr auto call_again = 50ms;
 constexpr auto connects_within = 5s;
 constexpr std::size_t far_callers_most = 256;
 constexpr std::size_t polled_each = 16; // links that one poll of the application looks at
+constexpr int tries_most = 1000;        // for the lock, before answers are given up
 
 std::uint16_t port_of(std::uint32_t number)
 {
@@ -254,6 +255,7 @@ bool node::serve_far(member &m)
 	}
 	if (m.far->waits())
 		m.far->send();
+	far_reads_ += r > 0;
 	return r > 0;
 }
 
@@ -268,10 +270,32 @@ bool node::serve_all_far()
 /// For an application's thread that polls.
 void node::poll_far()
 {
+	std::uint32_t before = far_reads_;
 	for (std::size_t n = std::min(far_.size(), polled_each); n; n--) {
 		if (far_next_ >= far_.size())
 			far_next_ = 0;
 		serve_far(*far_[far_next_++]);
+	}
+	if (far_reads_ != before && sleeps_ && !std::exchange(brief_, true))
+		kick();
+}
+
+void node::send_answers(bool last)
+{
+	node_hold held{lock_, std::try_to_lock};
+	for (int i = 0; i < tries_most && !held; i++) {
+		wanted_.store(true, std::memory_order_relaxed);
+		std::this_thread::sleep_for(100us);
+		held.try_lock();
+	}
+	wanted_.store(false, std::memory_order_relaxed);
+	if (!held)
+		return;
+	ending_ |= last;
+	for (auto &[number, m] : members_) {
+		m->pair->answers_wait = may_wait(*m);
+		if (m->far)
+			m->pair->tell();
 	}
 }
 

@@ -134,7 +134,7 @@ member *node::create(pair_options o)
 	o.pull_from = static_cast<std::uint32_t>(pull_from_);
 	auto m = std::make_unique<member>();
 	m->pair = std::make_unique<queue_pair>(regions_, watcher_, o);
-	m->pair->answers_wait = driven_;
+	m->pair->answers_wait = may_wait(*m);
 	member *made = m.get();
 	members_.emplace(o.number, std::move(m));
 	return made;
@@ -159,7 +159,7 @@ void node::changed(member *m)
 			     (own == peer && m->by_tcp && m->by_tcp->own > m->by_tcp->to);
 		m->stage = calls ? link_stage::calling : link_stage::awaiting;
 		m->named = m->pair->peer;
-		m->pair->answers_wait = driven_ && !m->by_tcp;
+		m->pair->answers_wait = may_wait(*m);
 		m->since = {};
 	}
 	changed_ = true;

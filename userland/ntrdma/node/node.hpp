@@ -10,6 +10,12 @@
 //	driven	the application polls anyway: no peer rings, answers go along with what it posts,
 //		and the thread only looks now and then whether the application leaves any work
 // drive.hpp decides between them.
+//
+// By TCP, an answer costs a system call, and a frame that most programs send just after it anyway.
+// So what the application's polls get owing waits for its next post, the second poll without one,
+// or the thread, which finds it within hold_most and sends it after as long again. No call of the
+// application sees to that: bytes that come keep the thread from sleeping for longer. A process
+// that ends would take the answer with it, so it is sent before: see send_answers().
 #pragma once
 
 #include <atomic>
@@ -55,6 +61,8 @@ const char *text_of(link_stage);
 const char *text_of(pair_state);
 std::string text_of(const ip_address &);
 
+constexpr std::chrono::milliseconds hold_most{1}; // see above
+
 constexpr int news_of_link = -1; // in the set, instead of a descriptor: a link by TCP stirs
 
 /// A queue pair of datagrams, for `coop-verbs info`. Its owner keeps it up to date.
@@ -86,6 +94,8 @@ struct member {
 	std::uint64_t probe = 0;
 	std::uint32_t named = 0; // peer for which the link was begun
 	std::uint64_t taken = 0; // pair->taken() when the thread looked last
+	ticks owes_since{};     // by TCP: when the thread first saw what the pair owes since `owed`
+	std::uint64_t owed = 0; // pair->taken() then
 	// Of a UD queue pair, of which `pair` is but the number and the link stays down.
 	const datagram_figures *datagrams = nullptr;
 };
@@ -130,6 +140,10 @@ public:
 	}
 	/// An application's thread leaves work behind: the node's thread goes on with it.
 	void take_over();
+	/// Sends the answers that wait by TCP, before what may end the process; after `last` none
+	/// waits any more. Gives up soon if a thread keeps the lock: it may be the caller, which a
+	/// signal has interrupted.
+	void send_answers(bool last);
 	/// A thread of the application will wait for an event.
 	void will_wait()
 	{
@@ -160,6 +174,8 @@ private:
 
 	// thread.cpp
 	void run();
+	bool holds(member &);
+	bool progress(member &);
 	bool progress_all();
 	bool progress_what_is_left();
 	bool awaited() const;
@@ -202,6 +218,7 @@ private:
 	bool serve_far(member &);
 	bool serve_all_far();
 	void poll_far();
+	bool may_wait(const member &m) const { return m.by_tcp ? !ending_ : driven_; }
 
 	watcher &watcher_;
 	std::function<void(node *)> addresses_change_;
@@ -220,9 +237,16 @@ private:
 	backend backend_;
 	unique_fd far_listener_;
 	std::list<far_caller> far_callers_;
-	std::vector<member *> far_; // whose links are up by TCP
-	std::size_t far_next_ = 0;  // the next that a poll looks at
-	bool far_deaf_ = false;     // a caller waits for a descriptor
+	std::vector<member *> far_;        // whose links are up by TCP
+	std::size_t far_next_ = 0;         // the next that a poll looks at
+	bool far_deaf_ = false;            // a caller waits for a descriptor
+	std::uint32_t far_reads_ = 0;      // that brought something
+	std::uint32_t far_reads_seen_ = 0; // by the thread
+	ticks far_stirred_{};              // when it saw the count change
+	bool looped_ = false;  // the application polls in a loop, as the thread looked last
+	bool holding_ = false; // the thread has left an answer
+	bool brief_ = false;   // the thread sleeps for hold_most at most
+	bool ending_ = false;  // the process is about to end: answers do not wait
 	std::chrono::milliseconds bound_;
 	bool may_pull_;
 	std::uint64_t pull_from_;

@@ -22,7 +22,8 @@ using namespace std::chrono_literals;
 
 constexpr auto linger = 20us; // of polling after work was found
 constexpr auto tend_every = 50ms;
-constexpr auto slice = 100us; // the least that the kernel takes
+constexpr auto slice = 100us;      // the least that the kernel takes
+constexpr auto quiet_after = 10ms; // without bytes by TCP; until then the thread sleeps briefly
 
 /// The thread's work is short and an application may spin until it is done, perhaps on the same
 /// processor: with a short slice it runs as soon as it wakes. Kernels before 6.12 ignore it.
@@ -69,11 +70,40 @@ void node::take_over()
 		kick();
 }
 
+/// True if what a link by TCP owes may wait longer: the application got it owing a moment ago, and
+/// nothing has come since.
+bool node::holds(member &m)
+{
+	const queue_pair &pair = *m.pair;
+	if (!m.far || !pair.answers_wait || !pair.owes() || pair.has_news() || pair.unfinished())
+		return false;
+	ticks now = std::chrono::steady_clock::now();
+	if (m.owes_since == ticks{} || m.owed != pair.taken()) {
+		m.owes_since = now;
+		m.owed = pair.taken();
+	}
+	if (now - m.owes_since >= hold_most)
+		return false;
+	return holding_ = true;
+}
+
+bool node::progress(member &m)
+{
+	if (holds(m))
+		return false;
+	m.owes_since = {};
+	bool found = m.pair->progress();
+	// A program that does not poll in a loop may not post for long.
+	if (m.far && !looped_)
+		m.pair->tell();
+	return found;
+}
+
 bool node::progress_all()
 {
 	bool found = !far_.empty() && serve_all_far();
 	for (auto &[number, m] : members_)
-		found |= m->pair->progress();
+		found |= progress(*m);
 	return found;
 }
 
@@ -90,7 +120,7 @@ bool node::progress_what_is_left()
 		bool left = pair.stirs() && m->taken == pair.taken();
 		// The rest of a large copy waits for nothing.
 		if (left || m->by_tcp || pair.unfinished() || !pair.has_news())
-			pair.progress();
+			progress(*m);
 		m->taken = pair.taken();
 		found |= left;
 	}
@@ -143,9 +173,10 @@ int node::next_timeout()
 /// meanwhile.
 bool node::sleep(node_hold &held, drive &d, bool *heard)
 {
-	int timeout = next_timeout();
 	bool shares = sched_getcpu() == processor_, rung = false;
 	auto slept = std::chrono::steady_clock::now();
+	brief_ = holding_ || slept - far_stirred_ < quiet_after;
+	int timeout = brief_ ? static_cast<int>(hold_most.count()) : next_timeout();
 	std::chrono::nanoseconds used = shares ? used_by_others() : 0ns;
 	sleeps_ = true;
 	held.unlock();
@@ -187,6 +218,9 @@ void node::run()
 		}
 		if (stop_)
 			return;
+		unsigned times = d.polled(polls_.load(std::memory_order_relaxed));
+		looped_ = times >= drive::polls_least;
+		holding_ = false;
 		bool found = d.on() ? progress_what_is_left() : progress_all();
 		ticks now = std::chrono::steady_clock::now();
 		if (changed_ || heard || now - tended >= tend_every) {
@@ -195,20 +229,25 @@ void node::run()
 			tended = now;
 			tend(now);
 		}
+		if (far_reads_ != far_reads_seen_) {
+			far_reads_seen_ = far_reads_;
+			far_stirred_ = now;
+		}
 		if (found)
 			busy = now;
-		unsigned times = d.polled(polls_.load(std::memory_order_relaxed));
-		bool waits = (d.on() || times >= drive::polls_least) && awaited();
+		bool waits = (d.on() || looped_) && awaited();
 		d.look({found, times, rung, waits}, now.time_since_epoch());
 		rung = false;
 		if (d.on() != driven_) {
 			driven_ = d.on();
 			for (auto &[number, m] : members_)
-				m->pair->answers_wait = driven_ && !m->by_tcp;
+				m->pair->answers_wait = may_wait(*m);
 		}
 		if (driven_) {
 			held.unlock();
-			timespec t{0, d.nap().count()};
+			auto nap =
+				far_.empty() ? d.nap() : std::min<drive::span>(d.nap(), hold_most);
+			timespec t{0, nap.count()};
 			pollfd bell{bell_.get(), POLLIN, 0};
 			if (ppoll(&bell, 1, &t, nullptr) == 1) {
 				std::uint64_t count;

@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include <endian.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include "userland/ntrdma/verbs/datagrams.hpp"
@@ -70,6 +71,26 @@ void give_node(node *n)
 	verbs::end_datagrams(the_node);
 	delete the_node;
 	the_node = nullptr;
+}
+
+/// The process may be about to end. Never waits for `opening`, which a signal may have interrupted.
+void send_answers(bool last)
+{
+	std::unique_lock held{opening, std::try_to_lock};
+	if (held && the_node && node_process == getpid())
+		the_node->send_answers(last);
+}
+
+// The parent may end by _exit(), as that of daemon() does.
+[[gnu::constructor]] void at_fork()
+{
+	pthread_atfork([] { send_answers(false); }, nullptr, nullptr);
+}
+
+// After exit() has run the program's own handlers, and before it ends other threads.
+[[gnu::destructor]] void at_exit()
+{
+	send_answers(true);
 }
 
 } // namespace
