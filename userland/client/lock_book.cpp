@@ -155,13 +155,15 @@ bool lock_book::ask_again(std::uint64_t cookie)
 	return w && !std::exchange(w->asking, true);
 }
 
-std::optional<lock_book::wait> lock_book::answered(std::uint64_t cookie)
+std::optional<lock_book::wait> lock_book::answered(std::uint64_t cookie,
+						   std::optional<std::uint64_t> by)
 {
 	std::lock_guard guard(mutex_);
 	const auto it = waits_.find(cookie);
 	if (it == waits_.end())
 		return {};
 	it->second.asking = false;
+	it->second.by = by.value_or(it->second.by);
 	if (!it->second.cancelled)
 		return over_locked(cookie);
 	return std::move(waits_.extract(it).mapped());

@@ -75,8 +75,10 @@ public:
 	// The daemon runs requests concurrently, so we cancel a wait only when it has answered all
 	// others about it. True: ask it again, then call answered().
 	[[nodiscard]] bool ask_again(std::uint64_t cookie);
-	// Returns the wait if it is over, or was cancelled meanwhile: then call its settle().
-	[[nodiscard]] std::optional<wait> answered(std::uint64_t cookie);
+	// Returns the wait if it is over, or was cancelled meanwhile: then call its settle(). by:
+	// the daemon that has it from now on, if it answered without an error.
+	[[nodiscard]] std::optional<wait> answered(std::uint64_t cookie,
+						   std::optional<std::uint64_t> by = {});
 	// The lock that is waited for; empty: the wait is over.
 	[[nodiscard]] std::optional<lock> asked(std::uint64_t cookie);
 	// False: the wait is over. ended: cancel this wait at the daemon; empty: answered() will

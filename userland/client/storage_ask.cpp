@@ -93,7 +93,8 @@ void storage_link::disown(call &c)
 void storage_link::give_up(call &c)
 {
 	std::lock_guard lock(mutex_);
-	c.deadline = clock::now();
+	if (!c.abandoned) // that has no deadline: what it leads to must happen
+		c.deadline = clock::now();
 }
 
 // The request may still be executed: the call stays in the table until its reply, and is repeated

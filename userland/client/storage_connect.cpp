@@ -372,7 +372,8 @@ void storage_link::ask_for_lock(std::uint64_t cookie, const lock_book::lock &l)
 	auto c = make(COOP_ST_LOCK, ask);
 	c->deadline = clock::time_point::max(); // the waiter decides how long
 	c->done = [this, cookie, l](outcome &o) {
-		if (const auto ended = locks_.answered(cookie)) {
+		const auto by = o.err ? std::nullopt : std::optional(restores_);
+		if (const auto ended = locks_.answered(cookie, by)) {
 			if (!ended->cancelled)
 				ended->done(0); // granted before this answer
 			else if (!o.err)

@@ -104,6 +104,7 @@ void unsaid_opens::told(std::uint64_t open_id, int err)
 		it->second.unanswered |= unanswered(err);
 		if (may_mend(err) && !it->second.closed) {
 			it->second.telling = false;
+			it->second.since = clock::now(); // tell_old() pauses
 			f.waiting.swap(it->second.waiting);
 		} else {
 			f = std::move(it->second);

@@ -70,6 +70,17 @@ TEST_F(client_lock_book, a_cancelled_wait_ends_at_the_daemon_that_queued_it_last
 	EXPECT_FALSE(book.ask_again(cookie));
 }
 
+// Else the daemon that granted it in its answer would not get it back.
+TEST_F(client_lock_book, a_cancelled_wait_ends_at_the_daemon_that_answered_last)
+{
+	EXPECT_FALSE(book.queued(cookie, 1));
+	EXPECT_TRUE(book.ask_again(cookie));
+	EXPECT_FALSE(book.answered(cookie, 2));
+	EXPECT_TRUE(book.cancel(cookie, ended));
+	ASSERT_TRUE(ended);
+	EXPECT_EQ(ended->by, 2u);
+}
+
 TEST_F(client_lock_book, a_wait_is_asked_about_once_at_a_time)
 {
 	EXPECT_FALSE(book.queued(cookie, 1));

@@ -2,6 +2,7 @@
 // unsaid_opens.cpp - storage is told of a close if it may have the file open.
 #include "userland/client/unsaid_opens.hpp"
 
+#include <chrono>
 #include <deque>
 #include <gtest/gtest.h>
 
@@ -117,6 +118,21 @@ TEST_F(client_unsaid_opens, a_file_is_closed_whose_report_was_given_up_after_the
 	opens.close("f", id);
 	answer(-ETIMEDOUT);
 	EXPECT_EQ(storage.closed, ids{id});
+}
+
+// Storage that lacks descriptors is not asked again for each message that comes.
+TEST_F(client_unsaid_opens, a_report_that_failed_is_repeated_after_a_pause)
+{
+	const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+	while (storage.reports.empty() && std::chrono::steady_clock::now() < end)
+		opens.tell_old();
+	told = -ENFILE; // nobody waits for it
+	answer(-ENFILE);
+	opens.tell_old();
+	EXPECT_TRUE(storage.reports.empty());
+	while (storage.reports.empty() && std::chrono::steady_clock::now() < end)
+		opens.tell_old();
+	EXPECT_FALSE(storage.reports.empty());
 }
 
 TEST_F(client_unsaid_opens, a_later_answer_does_not_say_what_became_of_a_report)
