@@ -3,8 +3,10 @@
 #include "userland/ntrdma/verbs/addresses.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -74,9 +76,28 @@ std::string text_of(const gid_bytes &ip)
 	return text;
 }
 
+namespace
+{
+
+std::timed_mutex guard; // of the table
+thread_local bool held_for_fork = false;
+
+} // namespace
+
+// A signal may have interrupted the thread that has it, and fork() is called in the handler.
+void hold_addresses()
+{
+	held_for_fork = guard.try_lock_for(std::chrono::milliseconds{200});
+}
+
+void let_addresses_go()
+{
+	if (std::exchange(held_for_fork, false))
+		guard.unlock();
+}
+
 std::vector<gid_bytes> own_addresses()
 {
-	static std::mutex guard; // of the table
 	static std::vector<gid_bytes> table{gid_of({htonl(INADDR_LOOPBACK)})};
 	std::scoped_lock held{guard};
 	ifaddrs *list = nullptr;

@@ -27,5 +27,8 @@ std::string text_of(const gid_bytes &);
 /// Addresses that datagrams can use, by number; some may be empty. Number 0, for which the device
 /// has a GID of its own, is 127.0.0.1.
 std::vector<gid_bytes> own_addresses();
+/// Around fork(): no other thread is at the table, so that the child can use it.
+void hold_addresses();
+void let_addresses_go();
 
 } // namespace coop::ntrdma::verbs

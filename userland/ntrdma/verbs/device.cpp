@@ -48,9 +48,11 @@ node *take_node()
 	if (the_node && node_process != getpid())
 		the_node = nullptr, contexts = 0;
 	if (!the_node) {
-		verbs::begin_all_news();
+		verbs::forget_all_news();
 		the_node = new node{verbs::events(), verbs::addresses_changed};
 		node_process = getpid();
+		auto news = the_node->hold();
+		verbs::begin_all_news();
 	}
 	contexts++;
 	return the_node;
@@ -84,7 +86,12 @@ void send_answers(bool last)
 // The parent may end by _exit(), as that of daemon() does.
 [[gnu::constructor]] void at_fork()
 {
-	pthread_atfork([] { send_answers(false); }, nullptr, nullptr);
+	pthread_atfork(
+		[] {
+			send_answers(false);
+			verbs::hold_addresses();
+		},
+		verbs::let_addresses_go, verbs::let_addresses_go);
 }
 
 // After exit() has run the program's own handlers, and before it ends other threads.

@@ -74,12 +74,8 @@ struct readers {
 	std::vector<gid_bytes> told;
 };
 
-readers &of_news()
-{
-	// Never destroyed: the node's thread may run while the program ends.
-	static auto *the_readers = new readers;
-	return *the_readers;
-}
+// Made before the node, and never destroyed: its thread may run while the program ends.
+readers *the_readers;
 
 } // namespace
 
@@ -95,19 +91,24 @@ void push(context *c, const ibv_async_event &e)
 	event_count::add(c->handle()->async_fd);
 }
 
+void forget_all_news()
+{
+	the_readers = new readers; // the parent's thread may have been changing the former ones
+}
+
 void begin_all_news()
 {
-	of_news() = {{}, own_addresses()};
+	the_readers->told = own_addresses();
 }
 
 void begin_news(context *c)
 {
-	of_news().all.insert(c);
+	the_readers->all.insert(c);
 }
 
 void end_news(context *c)
 {
-	of_news().all.erase(c);
+	the_readers->all.erase(c);
 }
 
 void addresses_changed(node *n)
@@ -115,13 +116,13 @@ void addresses_changed(node *n)
 	if (datagrams *d = find_datagrams(n))
 		d->addresses_changed();
 	std::vector<gid_bytes> now = own_addresses();
-	if (now == of_news().told)
+	if (now == the_readers->told)
 		return; // something else of an interface changed
-	of_news().told = std::move(now);
+	the_readers->told = std::move(now);
 	ibv_async_event e{};
 	e.event_type = IBV_EVENT_GID_CHANGE;
 	e.element.port_num = 1;
-	for (context *c : of_news().all) {
+	for (context *c : the_readers->all) {
 		// One that is unread stands for all: a program that reads none would gather them.
 		bool waits = std::any_of(c->events.begin(), c->events.end(), [](const auto &u) {
 			return u.event_type == IBV_EVENT_GID_CHANGE;

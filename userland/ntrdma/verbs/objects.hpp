@@ -99,7 +99,9 @@ void push(context *, const ibv_async_event &);
 /// From its opening until its closing a context hears of changes of the GIDs. Under the lock.
 void begin_news(context *);
 void end_news(context *);
-/// There is no context yet. What a parent process had open is not this one's.
+/// Before there is a node: what a parent process had open is not this one's.
+void forget_all_news();
+/// From now on, changes of the GIDs are told. The node hears of them already. Under the lock.
 void begin_all_news();
 /// An address of this machine may have come or gone. Under the lock.
 void addresses_changed(node *);
