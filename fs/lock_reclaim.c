@@ -12,6 +12,7 @@
 #include <linux/slab.h>
 
 #include "fs/fs.h"
+#include "fs/lock_ask.h"
 
 static void reclaim_ended(struct coop_call *call)
 {
@@ -24,10 +25,16 @@ static void reclaim_ended(struct coop_call *call)
 void coop_locks_reclaim_begin(struct coop_mount *m)
 {
 	struct coop_locks *l = &m->locks;
+	struct coop_lock_ask *ask;
 
 	down_write(&l->noting);
 	l->restarts++;
 	up_write(&l->noting);
+	/* What the old daemon granted is asked for again (coop_locks_reconnected()). */
+	spin_lock(&l->lock);
+	list_for_each_entry(ask, &l->asks, link)
+		ask->granted = false;
+	spin_unlock(&l->lock);
 	WRITE_ONCE(l->overtaken, false);
 	atomic_set(&l->reclaims, 1);
 	coop_storage_gate(m->storage, true);

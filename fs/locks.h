@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * locks.h - locks among nodes: lock.c takes them, lock_reclaim.c takes them back.
+ * locks.h - locks among nodes: lock.c takes them, lock_ask.c asks storage, lock_reclaim.c takes
+ * them back.
  */
 #ifndef COOP_FS_LOCKS_H
 #define COOP_FS_LOCKS_H
 
 #include <linux/fs.h>
 #include <linux/list.h>
+#include <linux/mutex.h>
 #include <linux/rwsem.h>
 #include <linux/siphash.h>
 #include <linux/spinlock.h>
@@ -21,12 +23,17 @@ struct coop_mount;
 struct coop_locks {
 	siphash_key_t owner_key; /* never changes: derives owner numbers from addresses */
 	struct rw_semaphore noting;
-	u32 restarts;          /* of the daemon; under 'noting' */
+	u32 restarts; /* of the daemon; under 'noting' */
+	/*
+	 * Within 'noting': an unlock begins and removes its notes in one step, and a lock that no
+	 * unlock crossed is noted in one.
+	 */
+	struct mutex order;
 	spinlock_t lock;       /* guards the following */
-	struct list_head asks; /* asks that may be queued at storage */
+	struct list_head asks; /* asks for a lock */
 	u64 last_cookie;
 	struct list_head unlocking; /* asks with an UNLOCK under way or to come */
-	wait_queue_head_t unlocked; /* one of these has ended */
+	wait_queue_head_t unlocked; /* one of these, or a turn, has ended */
 	atomic_t reclaims;          /* calls under way of a reclaim */
 	bool overtaken;             /* the daemon was restarted again during the reclaim */
 };

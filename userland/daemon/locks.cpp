@@ -106,19 +106,22 @@ int lock_table::lock(const std::shared_ptr<session> &s, const asked &a, bool wai
 {
 	std::lock_guard lock(mutex_);
 	counts &mine = counts_[s.get()];
-	if (mine.held >= locks_max)
-		return -ENOLCK;
 	const auto at = files_.try_emplace(a.file).first;
 	file &f = at->second;
+	// flock(2) converts a lock by releasing it first, so two holders of read locks that both
+	// want a write lock do not deadlock. Also where the request is repeated: after the reply
+	// that it waits the owner believes that it holds nothing.
+	if (a.range.whole_file && f.locks.conflict(a.range)) {
+		release_locked(f, a.range);
+		wake_locked(f, out);
+	}
 	// A repeated request: its reply was lost.
 	for (const waiter &w : f.waiting)
 		if (w.what.range.owner.who == s.get() && w.what.cookie == a.cookie && wait)
 			return COOP_ST_LOCK_QUEUED;
-	// flock(2) converts a lock by releasing it first, so two holders of read locks that both
-	// want a write lock do not deadlock.
-	if (a.range.whole_file && f.locks.conflict(a.range)) {
-		release_locked(f, a.range);
-		wake_locked(f, out);
+	if (mine.held >= locks_max) {
+		tidy_locked(at);
+		return -ENOLCK;
 	}
 	const bool free = wait ? free_locked(f, nullptr, a.range) : !f.locks.conflict(a.range);
 	if (free) {

@@ -185,6 +185,27 @@ TEST_F(daemon_locks, a_reader_that_comes_late_does_not_overtake_a_writer)
 	EXPECT_TRUE(eventually([&] { return c->grants() == 1; }));
 }
 
+// Its client believes so, and notes no lock that another process took by the same open file.
+TEST_F(daemon_locks, a_conversion_that_waits_holds_nothing_also_when_it_is_asked_for_again)
+{
+	start();
+	auto a = join();
+	EXPECT_EQ(a->lock(whole(1, rd)), 0);
+	plain_client m(server_->port(), COOP_ST_VERSION, COOP_ST_VERSION, 'm');
+	ASSERT_EQ(m.open(a->file, 1), 0);
+	coop_st_body wants = plain_client::on(a->file, 1), has = wants;
+	wants.lock = whole(1, wr), wants.flags = COOP_ST_L_WAIT, wants.cookie = 5;
+	has.lock = whole(1, rd);
+	EXPECT_EQ(m.ask(COOP_ST_LOCK, wants), 0);
+	EXPECT_EQ(m.got.flags, COOP_ST_LOCK_QUEUED + 0u);
+	EXPECT_EQ(m.ask(COOP_ST_LOCK, has), 0);
+	EXPECT_EQ(m.got.flags, COOP_ST_LOCK_HELD + 0u);
+	EXPECT_TRUE(stats_say("locks 2"));
+	EXPECT_EQ(m.ask(COOP_ST_LOCK, wants), 0);
+	EXPECT_EQ(m.got.flags, COOP_ST_LOCK_QUEUED + 0u);
+	EXPECT_TRUE(stats_say("locks 1"));
+}
+
 TEST_F(daemon_locks, a_wait_that_is_cancelled_is_never_granted)
 {
 	start();

@@ -297,14 +297,14 @@ static void circle(void)
 
 /*
  * Of two processes that share an open file description one is killed before its lock is answered.
- * What the other one locks then, or with beside at the same time, is not unlocked for the first
- * one.
+ * What the other one locks then, or already wants, is not unlocked for the first one. A third
+ * process of the node, with an open file of its own, may get the lock in between.
  */
-static void killed_sharer(enum how how, bool beside)
+static void killed_sharer(enum how how, bool beside, bool third)
 {
 	struct node n;
 	int fd, before = times_done("held lock 0"), status = 0;
-	pid_t killed;
+	pid_t killed, waits = 0;
 
 	NEED((fd = open("f", O_RDWR)) >= 0 && between("hold lock"));
 	killed = fork();
@@ -314,26 +314,87 @@ static void killed_sharer(enum how how, bool beside)
 	if (!beside)
 		CHECK(!kill(killed, SIGKILL) && waitpid(killed, NULL, 0) == killed);
 	n.pid = fork();
-	if (!n.pid)
+	if (!n.pid) {
+		alarm(PATIENT_MS / 1000);
 		_exit(!!lock(fd, how, F_WRLCK, true, 0, 0));
-	CHECK(n.pid > 0 && sleeps_in_lock(&n));
-	if (beside) {
-		NEED(is_done("held lock 0", before + 2));
-		CHECK(!kill(killed, SIGKILL) && waitpid(killed, NULL, 0) == killed);
 	}
+	CHECK(n.pid > 0 && sleeps_in_lock(&n));
+	if (third) {
+		waits = fork();
+		if (!waits) {
+			alarm(PATIENT_MS / 1000);
+			_exit(!!lock(open("f", O_RDWR), how, F_WRLCK, true, 0, 0));
+		}
+		NEED(waits > 0 && is_done("held lock 0", before + 2));
+	}
+	if (beside)
+		CHECK(!kill(killed, SIGKILL) && waitpid(killed, NULL, 0) == killed);
 	NEED(between("go"));
-	CHECK(waitpid(n.pid, &status, 0) == n.pid && WIFEXITED(status) && !WEXITSTATUS(status));
+	if (third)
+		CHECK(waitpid(waits, &status, 0) == waits && !status);
+	CHECK(waitpid(n.pid, &status, 0) == n.pid && !status);
 	CHECK(calls_are(0) && wanted(how, F_WRLCK, 0, 0) == EAGAIN);
 	CHECK(!lock(fd, how, F_UNLCK, false, 0, 0) && !wanted(how, F_WRLCK, 0, 0));
+	CHECK(!close(fd));
+}
+
+/* One that waits to convert a lock, which is gone then, is killed: the open file lost nothing. */
+static void killed_conversion(void)
+{
+	struct node n = node_locks(FLOCK, F_RDLCK, false, 0, 0), waits;
+	char byte;
+	int fd;
+
+	NEED(!word(&n, PATIENT_MS));
+	NEED((fd = open("f", O_RDWR)) >= 0);
+	CHECK(!lock(fd, FLOCK, F_RDLCK, false, 0, 0));
+	waits.pid = fork();
+	if (!waits.pid)
+		_exit(!!lock(fd, FLOCK, F_WRLCK, true, 0, 0));
+	CHECK(waits.pid > 0 && sleeps_in_lock(&waits) && !kill(waits.pid, SIGKILL) &&
+	      waitpid(waits.pid, NULL, 0) == waits.pid);
+	CHECK(calls_are(0) && pread(fd, &byte, 1, 0) == 1);
+	CHECK(!lock(fd, FLOCK, F_RDLCK, false, 0, 0));
+	node_ends(&n);
+	CHECK(!lock(fd, FLOCK, F_WRLCK, true, 0, 0) && !close(fd));
+}
+
+/*
+ * A process unlocks what it has in common with one that shares the open file description, while the
+ * reply to the other's lock is on its way. The lock that the other one gets holds at storage.
+ */
+static void unlocks_beside(enum how how)
+{
+	int fd, before = times_done("held lock 0"), status = 0;
+	pid_t takes;
+
+	NEED((fd = open("f", O_RDWR)) >= 0 && !lock(fd, how, F_WRLCK, false, 0, 10));
+	NEED(between("hold lock"));
+	takes = fork();
+	if (!takes) {
+		alarm(PATIENT_MS / 1000);
+		_exit(!!lock(fd, how, F_WRLCK, true, 0, 100));
+	}
+	NEED(takes > 0 && is_done("held lock 0", before + 1));
+	CHECK(!lock(fd, how, F_UNLCK, false, 0, 10));
+	NEED(between("go"));
+	CHECK(waitpid(takes, &status, 0) == takes && !status);
+	CHECK(calls_are(0) && wanted(how, F_WRLCK, 0, 10) == EAGAIN);
+	CHECK(!lock(fd, how, F_UNLCK, false, 0, 100) && !wanted(how, F_WRLCK, 0, 100));
 	CHECK(!close(fd));
 }
 
 void locks_killed_area(void)
 {
 	NEED(getenv("BETWEEN") && getenv("INFO") && put("f", "x"));
-	for (int beside = 0; beside < 2; beside++) {
-		killed_sharer(FLOCK, beside);
-		killed_sharer(OFD, beside);
+	killed_conversion();
+	for (enum how how = FLOCK; how < HOWS; how++) {
+		if (how == RANGE)
+			continue; /* of a process, which shares it with no other */
+		killed_sharer(how, false, false);
+		killed_sharer(how, true, false);
+		killed_sharer(how, true, true);
+		unlocks_beside(how);
 	}
 }
 
