@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // ends.cpp - every way a link ends: closed, lost, silent, and peers that lie.
+#include <array>
 #include <gtest/gtest.h>
 #include <utility>
 
@@ -43,6 +44,26 @@ TEST(ends, what_a_dead_peer_had_stored_still_counts)
 	l.b.pair->peer_gone();
 	EXPECT_EQ(l.b.poll(l.b.recvs).at(0).result, status::success);
 	EXPECT_EQ(l.b.memory[0], 42);
+}
+
+// A program that takes one completion for an event hears of the failure behind a success.
+TEST(ends, a_failure_that_is_left_is_an_event)
+{
+	joined l;
+	l.b.receive(l.b.at(0, 8));
+	l.b.receive(l.b.at(0, 8));
+	l.a.send(l.a.request(operation::send, l.a.at(0, 8)));
+	l.b.pair->peer_gone();
+	EXPECT_EQ(l.b.seen.notices, 0u);
+	std::array<completion, 1> one;
+	for (status s : {status::success, status::flushed}) {
+		l.b.recvs.request_notice(completion_queue::arm::solicited);
+		EXPECT_EQ(l.b.seen.notices, s == status::success ? 1u : 2u);
+		ASSERT_EQ(l.b.recvs.poll(one), 1u);
+		EXPECT_EQ(one[0].result, s);
+	}
+	l.b.recvs.request_notice(completion_queue::arm::any);
+	EXPECT_EQ(l.b.seen.notices, 2u);
 }
 
 /// Two links of `a` and `b`, with one completion queue for all on a's side.

@@ -71,6 +71,16 @@ bool completion_queue::unfinished() const
 			   [](const member &m) { return m.pair->unfinished(); });
 }
 
+void completion_queue::request_notice(arm a)
+{
+	armed_ = armed_ == arm::any ? armed_ : a;
+	// A program may take one completion for an event, or only the successes that come first.
+	if (std::any_of(pairs_.begin(), pairs_.end(), [this](const member &m) {
+		    return m.pair->state() == pair_state::error && m.pair->has_completions(*this);
+	    }))
+		note(true);
+}
+
 void completion_queue::note(bool solicited)
 {
 	if (armed_ == arm::none || (armed_ == arm::solicited && !solicited))

@@ -58,8 +58,9 @@ public:
 	void catch_up(const queue_pair &ending);
 	/// True if a queue pair has work left for its next progress().
 	bool unfinished() const;
-	/// The watcher is told once of the next completion (a solicited one).
-	void request_notice(arm a) { armed_ = armed_ == arm::any ? armed_ : a; }
+	/// The watcher is told once of the next completion (a solicited one), and at once if one of
+	/// a queue pair that has failed is there: nothing may follow that.
+	void request_notice(arm a);
 	bool armed() const { return armed_ != arm::none; }
 	/// A completion was stored in a queue pair's ring.
 	void note(bool solicited);
