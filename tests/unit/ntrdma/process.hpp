@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/unit/ntrdma/sides.hpp"
 #include "userland/ntrdma/node/node.hpp"
 
 namespace
@@ -60,14 +61,9 @@ struct process {
 		  std::uint32_t rkey = 0)
 	{
 		auto held = n.hold();
-		send_request r{};
-		r.op = op;
-		r.flags = signalled;
-		r.remote = remote;
-		r.rkey = rkey;
-		r.segments = 1;
-		r.at[0] = {base(), length, key};
-		ASSERT_EQ(m->pair->post_send(r), 0);
+		ASSERT_EQ(m->pair->post_send(
+				  test::signalled_request(op, {base(), length, key}, remote, rkey)),
+			  0);
 		m->pair->flush_posts();
 	}
 	/// True if the thread has seen to the link since connect().

@@ -18,6 +18,20 @@ namespace coop::ntrdma::test
 
 constexpr std::uint32_t all_rights = local_write | remote_write | remote_read | remote_atomic;
 
+/// Of one segment.
+inline send_request signalled_request(operation op, segment from, std::uint64_t remote,
+				      std::uint32_t rkey)
+{
+	send_request r{};
+	r.op = op;
+	r.flags = signalled;
+	r.remote = remote;
+	r.rkey = rkey;
+	r.segments = 1;
+	r.at[0] = from;
+	return r;
+}
+
 struct notes final : watcher {
 	void completed(completion_queue &) override { notices++; }
 	void happened(queue_pair &, event e) override { events.push_back(e); }
@@ -97,14 +111,7 @@ struct side {
 	send_request request(operation op, segment from, std::uint64_t remote = 0,
 			     std::uint32_t rkey = 0) const
 	{
-		send_request r{};
-		r.op = op;
-		r.flags = signalled;
-		r.remote = remote;
-		r.rkey = rkey;
-		r.segments = 1;
-		r.at[0] = from;
-		return r;
+		return signalled_request(op, from, remote, rkey);
 	}
 	int send(send_request r)
 	{

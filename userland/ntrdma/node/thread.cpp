@@ -117,7 +117,9 @@ bool node::progress_what_is_left()
 	bool found = false;
 	for (auto &[number, m] : members_) {
 		queue_pair &pair = *m->pair;
-		bool left = pair.stirs() && m->taken == pair.taken();
+		// An answer that waits for a post of the application (TCP) is not left by it.
+		bool stirs = m->by_tcp ? pair.has_news() || pair.unfinished() : pair.stirs();
+		bool left = stirs && m->taken == pair.taken();
 		// The rest of a large copy waits for nothing.
 		if (left || m->by_tcp || pair.unfinished() || !pair.has_news())
 			progress(*m);

@@ -4,11 +4,13 @@
 // Every program of a user sees the same device, coop0, with one InfiniBand port of LID 1. What the
 // device does not offer is zero or absent in its attributes, and its calls say EOPNOTSUPP.
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <system_error>
+#include <utility>
 
 #include <endian.h>
 #include <pthread.h>
@@ -36,7 +38,8 @@ ibv_device the_device = [] {
 	return d;
 }();
 
-std::mutex opening;
+std::timed_mutex opening;
+constexpr std::chrono::milliseconds opening_most{20};
 node *the_node;
 unsigned contexts;
 pid_t node_process;
@@ -75,29 +78,43 @@ void give_node(node *n)
 	the_node = nullptr;
 }
 
-/// The process may be about to end. Never waits for `opening`, which a signal may have interrupted.
+thread_local bool held_for_fork = false; // `opening`
+
+/// The process may be about to end. Holds `opening`. Does not wait long for it: a signal may have
+/// interrupted the thread that has it.
 void send_answers(bool last)
 {
-	std::unique_lock held{opening, std::try_to_lock};
-	if (held && the_node && node_process == getpid())
+	held_for_fork = opening.try_lock_for(opening_most);
+	if (held_for_fork && the_node && node_process == getpid())
 		the_node->send_answers(last);
 }
 
-// The parent may end by _exit(), as that of daemon() does.
+void let_opening_go()
+{
+	if (std::exchange(held_for_fork, false))
+		opening.unlock();
+}
+
+// The parent may end by _exit(), as that of daemon() does. The child gets `opening` free.
 [[gnu::constructor]] void at_fork()
 {
+	static constexpr auto after = [] {
+		verbs::let_addresses_go();
+		let_opening_go();
+	};
 	pthread_atfork(
 		[] {
 			send_answers(false);
 			verbs::hold_addresses();
 		},
-		verbs::let_addresses_go, verbs::let_addresses_go);
+		after, after);
 }
 
 // After exit() has run the program's own handlers, and before it ends other threads.
 [[gnu::destructor]] void at_exit()
 {
 	send_answers(true);
+	let_opening_go();
 }
 
 } // namespace
