@@ -76,6 +76,7 @@ void give_node(node *n)
 	verbs::end_datagrams(the_node);
 	delete the_node;
 	the_node = nullptr;
+	verbs::end_all_news();
 }
 
 thread_local bool held_for_fork = false; // `opening`

@@ -72,9 +72,10 @@ public:
 struct readers {
 	std::unordered_set<context *> all;
 	std::vector<gid_bytes> told;
+	readers *of_parent; // its thread may have been changing them when it forked
 };
 
-// Made before the node, and never destroyed: its thread may run while the program ends.
+// Made before the node, and destroyed after it, by the process that made them.
 readers *the_readers;
 
 } // namespace
@@ -93,7 +94,12 @@ void push(context *c, const ibv_async_event &e)
 
 void forget_all_news()
 {
-	the_readers = new readers; // the parent's thread may have been changing the former ones
+	the_readers = new readers{{}, {}, the_readers};
+}
+
+void end_all_news()
+{
+	delete std::exchange(the_readers, the_readers->of_parent);
 }
 
 void begin_all_news()

@@ -101,6 +101,8 @@ void begin_news(context *);
 void end_news(context *);
 /// Before there is a node: what a parent process had open is not this one's.
 void forget_all_news();
+/// There is no node any more.
+void end_all_news();
 /// From now on, changes of the GIDs are told. The node hears of them already. Under the lock.
 void begin_all_news();
 /// An address of this machine may have come or gone. Under the lock.
