@@ -33,7 +33,7 @@ void coop_locks_reclaim_begin(struct coop_mount *m)
 	/* What the old daemon granted is asked for again (coop_locks_reconnected()). */
 	spin_lock(&l->lock);
 	list_for_each_entry(ask, &l->asks, link)
-		ask->granted = false;
+		WRITE_ONCE(ask->granted, false); /* its task looks without the lock */
 	spin_unlock(&l->lock);
 	WRITE_ONCE(l->overtaken, false);
 	atomic_set(&l->reclaims, 1);
