@@ -24,9 +24,10 @@ extern "C" {
 #endif
 
 #define COOP_ST_MAGIC         0x53504f43u /* "COPS" */
-#define COOP_ST_VERSION       9
+#define COOP_ST_VERSION       10
 #define COOP_ST_VERSION_MIN   7          /* without ROLES and READ_SHARED */
 #define COOP_ST_VERSION_ROLES 8          /* the first with them */
+#define COOP_ST_VERSION_JOIN  9          /* the first with JOIN, READ_CHAINED and BUNDLE */
 #define COOP_ST_HEADER        32         /* bytes */
 #define COOP_ST_TAIL          16         /* bytes after a streamed READ's data */
 #define COOP_ST_BODY_MAX      8192       /* bytes of a body */
@@ -95,6 +96,8 @@ enum coop_st_op {
 	COOP_ST_JOIN,         /* REGISTER, and what the node can do for others */
 	COOP_ST_READ_CHAINED, /* READ_SHARED; the reply has the level of the load that follows */
 	COOP_ST_BUNDLE,       /* opens a bundle of a directory, with leases of what is in it */
+	COOP_ST_RUN,          /* what this run of the daemon has for a client that it let in */
+	COOP_ST_LEAVE,        /* this connection's node has left the fabric */
 	COOP_ST_OP_END,
 };
 

@@ -107,6 +107,8 @@ static const struct op_form forms[COOP_ST_OP_END] = {
 			    COOP_ST_PROOF_F | COOP_ST_FID_F | READ_FOUND | COOP_ST_NODES |
 				    COOP_ST_FLAGS,
 			    false},
+	[COOP_ST_RUN] = {"run", 0, COOP_ST_NONCE_F | COOP_ST_VERIFIER, false},
+	[COOP_ST_LEAVE] = {"leave", 0, 0, false},
 };
 
 bool coop_st_op_known(u16 op)
@@ -118,7 +120,9 @@ u16 coop_st_op_since(u16 op)
 {
 	if (op < COOP_ST_ROLES)
 		return COOP_ST_VERSION_MIN;
-	return op < COOP_ST_JOIN ? COOP_ST_VERSION_ROLES : COOP_ST_VERSION;
+	if (op < COOP_ST_JOIN)
+		return COOP_ST_VERSION_ROLES;
+	return op < COOP_ST_RUN ? COOP_ST_VERSION_JOIN : COOP_ST_VERSION;
 }
 
 bool coop_st_op_is_push(u16 op)
