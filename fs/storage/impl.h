@@ -114,6 +114,12 @@ struct coop_storage {
 	bool bundles;                     /* ask for bundles */
 	bool leaf;                        /* loads nothing for others */
 	u16 version;                      /* of the protocol, on the latest connection */
+	/*
+	 * The daemon's run, of the latest connection; zero before protocol version 10. The
+	 * session's work writes them while no socket is attached.
+	 */
+	u8 run_nonce[COOP_ST_NONCE];
+	u64 run_verifier;
 	atomic64_t open_id;
 
 	spinlock_t lock; /* guards the following */

@@ -286,13 +286,15 @@ static int denied(struct coop_storage *s, u32 status)
 	return coop_storage_errno(status);
 }
 
-/* Returns 0 with the reply to PROOF in s->got, whose handle points into s->frame. */
-static int shake_hands(struct coop_storage *s, struct socket *sock)
+/*
+ * Returns 0 with the reply to PROOF in s->got, whose handle points into s->frame.
+ * -EPROTOTYPE: the daemon would give this client roles that it does not want.
+ */
+static int shake_hands(struct coop_storage *s, struct socket *sock, u16 newest)
 {
 	const unsigned long until = jiffies + HANDSHAKE_TIME;
 	struct coop_transcript t = {.version_min = COOP_ST_VERSION_MIN,
-				    .version_max = s->forest || s->bundles ? COOP_ST_VERSION
-									   : COOP_ST_VERSION_MIN,
+				    .version_max = newest,
 				    .export_name = s->export_name};
 	struct coop_st_body *ask = s->ask, *got = s->got;
 	u32 status;
@@ -324,6 +326,9 @@ static int shake_hands(struct coop_storage *s, struct socket *sock)
 	memcpy(t.server_nonce, got->nonce, sizeof(t.server_nonce));
 	t.version = got->version_min;
 	WRITE_ONCE(s->version, t.version);
+	if (!s->forest && !s->bundles && t.version >= COOP_ST_VERSION_ROLES &&
+	    t.version < coop_st_op_since(COOP_ST_RUN))
+		return -EPROTOTYPE;
 	t.flags = got->flags;
 	err = prove(s, &t);
 	if (!err)
@@ -413,7 +418,7 @@ static void hang_up(struct coop_storage *s, struct socket *sock)
 	coop_sock_release(s, sock);
 }
 
-static int dial(struct coop_storage *s, struct socket **sock)
+static int dial_as(struct coop_storage *s, struct socket **sock, u16 newest)
 {
 	int err = coop_sock_dial(s, &s->server[s->current_server], sock);
 
@@ -421,10 +426,42 @@ static int dial(struct coop_storage *s, struct socket **sock)
 		say_why(s, err);
 		return err;
 	}
-	err = shake_hands(s, *sock);
+	err = shake_hands(s, *sock, newest);
 	if (err)
 		hang_up(s, *sock);
 	return err;
+}
+
+static int dial(struct coop_storage *s, struct socket **sock)
+{
+	int err = dial_as(s, sock, COOP_ST_VERSION);
+
+	/* An older daemon gives roles to all clients of the versions that have them. */
+	if (err == -EPROTOTYPE)
+		err = dial_as(s, sock, COOP_ST_VERSION_MIN);
+	return err;
+}
+
+/* What belongs to the daemon's run, from daemons that tell. Overwrites s->got. */
+static int learn_run(struct coop_storage *s, struct socket *sock)
+{
+	u32 status;
+	int err;
+
+	memset(s->run_nonce, 0, sizeof(s->run_nonce));
+	s->run_verifier = 0;
+	if (s->version < coop_st_op_since(COOP_ST_RUN))
+		return 0;
+	memset(s->ask, 0, sizeof(*s->ask));
+	s->ask->flags = s->forest || s->bundles ? 0 : COOP_ST_RUN_PLAIN;
+	err = exchange(s, sock, COOP_ST_RUN, &status, jiffies + HANDSHAKE_TIME);
+	if (!err && status)
+		err = denied(s, status);
+	if (err)
+		return err;
+	memcpy(s->run_nonce, s->got->nonce, sizeof(s->run_nonce));
+	s->run_verifier = s->got->verifier;
+	return 0;
 }
 
 int coop_session_first(struct coop_storage *s, u8 *root_fh, u32 *root_len,
@@ -432,7 +469,7 @@ int coop_session_first(struct coop_storage *s, u8 *root_fh, u32 *root_len,
 {
 	struct socket *sock;
 	int err = -EINVAL;
-	u32 i;
+	u32 i, window;
 
 	mutex_lock(&s->rx.mutex);
 	coop_rx_reset(s);
@@ -453,13 +490,20 @@ int coop_session_first(struct coop_storage *s, u8 *root_fh, u32 *root_len,
 	*root_len = s->got->fh.len;
 	*root = s->got->attr;
 	s->root = s->got->attr.fid;
-	stand(s, sock, s->got->count, false); /* cannot fail: it cannot be closed yet */
+	window = s->got->count;
+	err = learn_run(s, sock);
+	if (err) {
+		hang_up(s, sock);
+		return err;
+	}
+	stand(s, sock, window, false); /* cannot fail: it cannot be closed yet */
 	return 0;
 }
 
 bool coop_storage_redirects(const struct coop_storage *s)
 {
-	return READ_ONCE(s->version) >= coop_st_op_since(COOP_ST_READ_SHARED);
+	return (s->forest || s->bundles) &&
+	       READ_ONCE(s->version) >= coop_st_op_since(COOP_ST_READ_SHARED);
 }
 
 bool coop_storage_bundles(const struct coop_storage *s)
@@ -527,6 +571,8 @@ static int reconnect(struct coop_storage *s)
 			 &s->server[s->current_server], s->export_name);
 		err = -ESTALE;
 	}
+	if (!err)
+		err = learn_run(s, sock);
 	if (!err) {
 		s->ops->reset(s->host);
 		err = enroll(s, sock, &seq);

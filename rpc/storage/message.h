@@ -174,6 +174,11 @@ enum coop_st_join_flag {                         /* 'flags' of JOIN */
 			 COOP_ST_JOIN_ALL = 3,
 };
 
+enum coop_st_run_flag {                        /* 'flags' of RUN */
+			COOP_ST_RUN_PLAIN = 1, /* no roles, no reads redirected to it, no bundles */
+			COOP_ST_RUN_ALL = 1,
+};
+
 enum coop_st_bundle_flag {
 	COOP_ST_B_SUBTREE = 1, /* with the directories below it, in parts */
 	COOP_ST_B_ALL = 1,

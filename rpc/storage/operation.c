@@ -107,7 +107,7 @@ static const struct op_form forms[COOP_ST_OP_END] = {
 			    COOP_ST_PROOF_F | COOP_ST_FID_F | READ_FOUND | COOP_ST_NODES |
 				    COOP_ST_FLAGS,
 			    false},
-	[COOP_ST_RUN] = {"run", 0, COOP_ST_NONCE_F | COOP_ST_VERIFIER, false},
+	[COOP_ST_RUN] = {"run", COOP_ST_FLAGS, COOP_ST_NONCE_F | COOP_ST_VERIFIER, false},
 	[COOP_ST_LEAVE] = {"leave", 0, 0, false},
 };
 

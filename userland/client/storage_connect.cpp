@@ -85,9 +85,7 @@ storage_link::storage_link(const storage_options &o) : options_(o)
 	session_.resize(COOP_ST_SESSION);
 	random_bytes(session_.data(), session_.size());
 	std::string why;
-	int err = dial(why);
-	if (!err)
-		err = shake_hands(why);
+	const int err = greet(why);
 	if (err) {
 		if (fd_ >= 0)
 			::close(fd_);
@@ -192,14 +190,60 @@ int storage_link::exchange(std::uint16_t op, const coop_st_body &request, coop_s
 	}
 }
 
-int storage_link::shake_hands(std::string &why)
+void storage_link::hang_up()
+{
+	if (fd_ >= 0) {
+		std::lock_guard lock(send_mutex_);
+		::close(fd_.exchange(-1));
+	}
+}
+
+// Connects, and leaves the connection to the caller, also after an error.
+int storage_link::greet(std::string &why)
+{
+	int err = dial(why);
+	if (!err)
+		err = shake_hands(COOP_ST_VERSION, why);
+	// An older daemon gives roles to all clients of the versions that have them.
+	if (err == -EPROTOTYPE) {
+		hang_up();
+		err = dial(why);
+		if (!err)
+			err = shake_hands(COOP_ST_VERSION_MIN, why);
+	}
+	return err;
+}
+
+// What belongs to the daemon's run, from daemons that tell.
+int storage_link::learn_run(std::string &why)
+{
+	coop_st_header h{};
+	coop_st_body ask{}, got{};
+	run_ = {};
+	if (version_ < coop_st_op_since(COOP_ST_RUN))
+		return 0;
+	ask.flags = options_.on_roles ? 0 : COOP_ST_RUN_PLAIN;
+	int err = exchange(COOP_ST_RUN, ask, h, got);
+	if (!err)
+		err = -static_cast<int>(h.status);
+	if (err) {
+		why = std::strerror(-err);
+		return err;
+	}
+	std::copy_n(got.nonce, run_.nonce.size(), run_.nonce.begin());
+	run_.verifier = got.verifier;
+	return 0;
+}
+
+// -EPROTOTYPE: the daemon would give this client roles that it does not want.
+int storage_link::shake_hands(std::uint16_t newest, std::string &why)
 {
 	coop_st_header h;
 	coop_st_body ask{}, got{};
 	random_bytes(ask.nonce, sizeof(ask.nonce));
 	std::memcpy(ask.session, session_.data(), sizeof(ask.session));
 	ask.version_min = COOP_ST_VERSION_MIN;
-	ask.version_max = options_.on_roles ? COOP_ST_VERSION : COOP_ST_VERSION_MIN;
+	ask.version_max = newest;
 	ask.text = bytes_of(options_.export_name);
 	int err = exchange(COOP_ST_HELLO, ask, h, got);
 	if (err) {
@@ -214,6 +258,9 @@ int storage_link::shake_hands(std::string &why)
 		return -EPROTONOSUPPORT;
 	}
 	version_ = got.version_min;
+	if (!options_.on_roles && version_ >= COOP_ST_VERSION_ROLES &&
+	    version_ < coop_st_op_since(COOP_ST_RUN))
+		return -EPROTOTYPE;
 	const struct handshake shake = {
 		std::string(reinterpret_cast<const char *>(ask.nonce), sizeof(ask.nonce)),
 		std::string(reinterpret_cast<const char *>(got.nonce), sizeof(got.nonce)),
@@ -250,12 +297,14 @@ int storage_link::shake_hands(std::string &why)
 		return err ? err : -static_cast<int>(h.status);
 	}
 	window_ = std::clamp<u32>(got.count, 1, COOP_ST_REQUESTS_MAX);
-	if (root_.fh.empty())
+	const bool first = root_.fh.empty();
+	if (first)
 		root_ = {std::string(reinterpret_cast<const char *>(got.fh.p), got.fh.len),
 			 attributes_of(got.attr)};
-	else if (got.flags & COOP_ST_W_NEW_SESSION)
-		return restore(why);
-	return 0;
+	err = learn_run(why);
+	if (!err && !first && got.flags & COOP_ST_W_NEW_SESSION)
+		err = restore(why);
+	return err;
 }
 
 // The daemon does not know the session: it has restarted, or we were away too long.
@@ -428,9 +477,7 @@ void storage_link::reconnect()
 		held_.clear();
 		held_roles_.clear();
 		holding_ = true;
-		int err = dial(why);
-		if (!err)
-			err = shake_hands(why);
+		int err = greet(why);
 		bool has_addr;
 		coop_st_body ask{};
 		{
@@ -452,10 +499,7 @@ void storage_link::reconnect()
 		}
 		if (!err)
 			break;
-		if (fd_ >= 0) {
-			std::lock_guard lock(send_mutex_);
-			::close(fd_.exchange(-1));
-		}
+		hang_up();
 		if (attempt % 8 == 3)
 			spdlog::warn("storage {}: {}; retrying", options_.server, why);
 		expire(false);

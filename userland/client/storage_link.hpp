@@ -120,7 +120,7 @@ public:
 									  : COOP_ST_READ_SHARED;
 	}
 	// Whether the daemon may answer a read with the names of other nodes.
-	bool redirects() const { return version_ >= COOP_ST_VERSION_ROLES; }
+	bool redirects() const { return options_.on_roles && version_ >= COOP_ST_VERSION_ROLES; }
 	bool bundles() const { return version_ >= coop_st_op_since(COOP_ST_BUNDLE); }
 	storage::traffic stats() const;
 	std::vector<storage::waiting> waiting() const;
@@ -132,11 +132,14 @@ public:
 private:
 	// In storage_connect.cpp; return 0 or -errno, why: text of the error.
 	int dial(std::string &why);
-	int shake_hands(std::string &why);
+	int greet(std::string &why);
+	int shake_hands(std::uint16_t newest, std::string &why);
+	int learn_run(std::string &why);
 	int restore(std::string &why);
 	int reclaim(std::string &why);
 	void ask_for_locks();
 	void ask_for_lock(std::uint64_t cookie, const lock_book::lock &);
+	void hang_up();
 	int exchange(std::uint16_t op, const coop_st_body &request, coop_st_header &,
 		     coop_st_body &reply);
 	void lost();
@@ -216,6 +219,12 @@ private:
 		reconnects_{0};
 	std::atomic<bool> connected_{false};
 	std::atomic<std::uint16_t> version_{0}; // of the protocol, on this connection
+	// The daemon's run, of this connection; zero before protocol version 10. Written by the
+	// connection's thread while no call is under way.
+	struct {
+		std::array<std::uint8_t, COOP_ST_NONCE> nonce{};
+		std::uint64_t verifier = 0;
+	} run_;
 };
 
 } // namespace coop::client

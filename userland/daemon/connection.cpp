@@ -32,6 +32,7 @@ bool restores(const request &r)
 	switch (r.head.op) {
 	case COOP_ST_REGISTER:
 	case COOP_ST_JOIN:
+	case COOP_ST_RUN:
 	case COOP_ST_PING:
 	case COOP_ST_CLOSE:
 	case COOP_ST_LEASE_RETURN:
@@ -362,6 +363,16 @@ void connection::run(work w, bool more)
 		forget_ = true;
 		return;
 	}
+	case COOP_ST_RUN: {
+		if (r.body.flags & ~COOP_ST_RUN_ALL)
+			return refuse(r, EINVAL);
+		if (r.body.flags & COOP_ST_RUN_PLAIN)
+			session_->wants_no_roles(epoch_);
+		const auto &nonce = export_->run_nonce();
+		std::copy(nonce.begin(), nonce.end(), out.body.nonce);
+		out.body.verifier = server_.files().stable.verifier(export_->fs(), {});
+		return answer(r, out);
+	}
 	case COOP_ST_STATS: {
 		const std::string text = server_.stats_text();
 		out.data.assign(text.begin(), text.end());
@@ -500,7 +511,7 @@ void connection::enroll(const request &r)
 				out.status = EUSERS;
 			} else {
 				knows_as_ = node;
-				if (shake_.version >= COOP_ST_VERSION_ROLES)
+				if (session_->takes_roles)
 					server_.files().holders.joined(node, can.forwards);
 				session_->is_node(epoch_, node, can);
 				server_.files().audiences.moved(*session_);

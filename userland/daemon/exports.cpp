@@ -99,6 +99,7 @@ exported::exported(const export_spec &spec, const digest &secret, bool force_pat
 	what.append(reinterpret_cast<const char *>(&on.f_fsid), sizeof(on.f_fsid));
 	const digest d = sha256(what);
 	std::memcpy(&fs_, d.data(), sizeof(fs_));
+	random_bytes(run_nonce_.data(), run_nonce_.size());
 	clock_ = change_clock::probe(root_.get(), !spec.read_only);
 	file_id id;
 	int err = file_handle_of(root_.get(), id);

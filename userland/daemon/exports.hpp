@@ -14,6 +14,7 @@
 // system: mounts below it are not entered (-EXDEV).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <list>
 #include <memory>
@@ -52,6 +53,8 @@ public:
 	orphans &unnamed() const { return *unnamed_; }
 	// Identifies the file system below the export; the same after a restart.
 	std::uint64_t fs() const { return fs_; }
+	// Random in each run of the daemon, and told to those only whom it let in.
+	const std::array<std::uint8_t, COOP_ST_NONCE> &run_nonce() const { return run_nonce_; }
 
 	struct named {
 		std::string handle;
@@ -91,6 +94,7 @@ private:
 	std::string id_; // 8 bytes, from the name, so that it survives restarts
 	unique_fd root_;
 	std::uint64_t fs_ = 0;
+	std::array<std::uint8_t, COOP_ST_NONCE> run_nonce_{};
 	change_clock clock_;
 	bool by_path_ = false;
 	std::unique_ptr<orphans> unnamed_;

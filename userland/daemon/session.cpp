@@ -127,6 +127,13 @@ void session::flush()
 		to();
 }
 
+void session::wants_no_roles(std::uint64_t epoch)
+{
+	std::lock_guard lock(mutex_);
+	if (epoch == epoch_)
+		takes_roles = takes_bundles = false;
+}
+
 void session::is_node(std::uint64_t epoch, std::uint32_t registered, const node_ability &can)
 {
 	std::lock_guard lock(mutex_);

@@ -104,6 +104,9 @@ public:
 	// takes_roles: it knows the push ROLES.
 	using pusher = std::function<bool(std::uint16_t, const coop_st_body &)>;
 	std::uint64_t renew(pusher push, std::function<void()> flush, bool takes_roles);
+	// The client of the connection of 'epoch' said that it has no use for them. Bundles are of
+	// no use without.
+	void wants_no_roles(std::uint64_t epoch);
 	// Sends to the client (ROLES: with the next reply, or at flush()); dropped if it is not
 	// connected.
 	bool push(std::uint16_t op, const coop_st_body &) override;

@@ -146,8 +146,10 @@ public:
 		b.text = {reinterpret_cast<const u8 *>("/data"), 5};
 		status = ask(COOP_ST_HELLO, b);
 		chosen_min = got.version_min, chosen_max = got.version_max;
-		if (!status)
+		if (!status) {
 			EXPECT_EQ(ask(COOP_ST_PROOF_OP, b), 0);
+			proof_flags = got.flags;
+		}
 	}
 	// Sends a request; returns the reply's status. Notes pushes that come before it.
 	int ask(std::uint16_t op, const coop_st_body &b)
@@ -204,6 +206,7 @@ public:
 	int status = 0;
 	std::uint16_t flags = 0; // of the next requests' headers
 	std::uint16_t chosen_min = 0, chosen_max = 0;
+	std::uint32_t proof_flags = 0;     // of the reply to PROOF
 	std::vector<std::uint16_t> pushes; // operations
 	coop_st_body got{};                // the latest reply
 

@@ -188,15 +188,16 @@ TEST_F(daemon_roles, the_highest_common_version_is_chosen)
 	};
 	EXPECT_EQ(chosen(7, 8), 808);
 	EXPECT_EQ(chosen(8, 8), 808);
-	EXPECT_EQ(chosen(7, 99), 909);
+	EXPECT_EQ(chosen(7, 99), 1010);
 	EXPECT_EQ(chosen(7, 9), 909);
 	EXPECT_EQ(chosen(1, 7), 707);
 	EXPECT_EQ(chosen(1, 6), -EPROTONOSUPPORT);
-	EXPECT_EQ(chosen(10, 99), -EPROTONOSUPPORT);
+	EXPECT_EQ(chosen(10, 11), 1010);
+	EXPECT_EQ(chosen(11, 99), -EPROTONOSUPPORT);
 	EXPECT_EQ(chosen(8, 7), -EPROTONOSUPPORT);
-	const plain_client late(port_, 10, 10, 'v');
+	const plain_client late(port_, 11, 11, 'v');
 	EXPECT_EQ(late.chosen_min, 7) << "its own, so that the client can say why";
-	EXPECT_EQ(late.chosen_max, 9);
+	EXPECT_EQ(late.chosen_max, 10);
 }
 
 TEST_F(daemon_roles, an_older_daemon_serves_a_newer_client)
@@ -223,6 +224,62 @@ TEST_F(daemon_roles, a_client_that_wants_no_roles_gets_none)
 	open(file_, O_RDONLY);
 	heard(*a);
 	EXPECT_EQ(server_->files().audiences.pushed, 0u);
+}
+
+TEST_F(daemon_roles, a_client_that_wants_no_roles_gets_none_from_older_daemons)
+{
+	for (const std::uint16_t version : {8, 9}) {
+		settings_.newest_version = version;
+		serve();
+		auto a = come(1);
+		ASSERT_NE(client_->register_node(address(9)), 0u);
+		open_by(*a, file_);
+		open(file_, O_RDONLY);
+		heard(*a);
+		EXPECT_EQ(server_->files().audiences.pushed, 0u) << "version " << version;
+		client_.reset();
+		a.reset();
+		server_.reset();
+	}
+}
+
+TEST_F(daemon_roles, the_run_has_a_nonce_of_its_own_and_the_verifier_of_names)
+{
+	serve();
+	const auto run = [&](char session) {
+		plain_client c(port_, 7, COOP_ST_VERSION, session);
+		EXPECT_EQ(c.ask(COOP_ST_RUN, {}), 0);
+		return c.got;
+	};
+	const coop_st_body one = run('a'), two = run('b');
+	EXPECT_EQ(std::memcmp(one.nonce, two.nonce, sizeof(one.nonce)), 0);
+	EXPECT_EQ(one.verifier, two.verifier);
+	EXPECT_NE(one.verifier, 0u);
+	const std::uint8_t zero[sizeof(one.nonce)] = {};
+	EXPECT_NE(std::memcmp(one.nonce, zero, sizeof(zero)), 0);
+	plain_client c(port_, 7, COOP_ST_VERSION, 'c');
+	EXPECT_EQ(c.ask(COOP_ST_COMMIT, plain_client::on(client_->root(), 0)), 0);
+	EXPECT_EQ(c.got.verifier, one.verifier) << "no fsync of a directory has failed";
+	coop_st_body odd{};
+	odd.flags = COOP_ST_RUN_ALL + 1;
+	EXPECT_EQ(c.ask(COOP_ST_RUN, odd), EINVAL);
+	plain_client old(port_, 7, 9, 'o');
+	EXPECT_EQ(old.ask(COOP_ST_RUN, {}), EOPNOTSUPP);
+	server_.reset();
+	restart();
+	const coop_st_body later = run('a');
+	EXPECT_NE(std::memcmp(one.nonce, later.nonce, sizeof(one.nonce)), 0);
+	EXPECT_EQ(one.verifier, later.verifier) << "the kernel, and its page cache, are the same";
+}
+
+TEST_F(daemon_roles, a_client_that_asks_for_the_run_does_not_know_yet_that_its_session_is_new)
+{
+	start();
+	for (int again = 0; again < 2; again++) {
+		plain_client c(port_, 7, COOP_ST_VERSION, 's', 10u * static_cast<unsigned>(again));
+		EXPECT_TRUE(c.proof_flags & COOP_ST_W_NEW_SESSION);
+		EXPECT_EQ(c.ask(COOP_ST_RUN, {}), 0);
+	}
 }
 
 TEST_F(daemon_roles, a_node_that_does_not_forward_is_nobodys_parent)
