@@ -42,7 +42,9 @@
  *
  * Only the address space that has called COOP_NET_SETUP may use the file: in a child of fork all
  * calls give -EBADR, and the rings are not there. Unmapping the rings, exec, exit and the last
- * close end the machine: no memory of the process is read or written after that.
+ * close end the machine, and none of them but close(2) waits for the device. When the process has
+ * unmapped the rings and closed the file, in any order, no memory of it is read or written any
+ * more.
  */
 #ifndef COOP_NET_ABI_H
 #define COOP_NET_ABI_H

@@ -5,9 +5,9 @@
  *
  * Arguments are copied from the process before a lock is taken, and to it after.
  * A call finds a machine that runs, in the address space that has set it up, or
- * gives -EBADR. The machine ends in the close of the mapping, under mmap_lock,
- * so nothing that is held there may be held by us while user memory is touched:
- * that is the node's lock, and the mutex of SETUP is not.
+ * gives -EBADR. A lock of a machine is not held while user memory is touched: that
+ * of its node because a page fault may take long, and the list's because all
+ * machines need it. The mutex of SETUP may.
  */
 #include <linux/capability.h>
 #include <linux/cred.h>
@@ -79,7 +79,14 @@ static int join(struct coop_machine *m)
 	return 0;
 }
 
-static void leave(struct coop_machine *m)
+void coop_machine_hide(struct coop_machine *m)
+{
+	mutex_lock(&machines_lock);
+	m->ready = false;
+	mutex_unlock(&machines_lock);
+}
+
+void coop_machine_leave(struct coop_machine *m)
 {
 	mutex_lock(&machines_lock);
 	list_del(&m->link);
@@ -112,7 +119,7 @@ static int set_up(struct coop_machine *m, struct coop_net_setup *s)
 	}
 	err = coop_machine_start(m, s);
 	if (err) {
-		leave(m);
+		coop_machine_leave(m);
 		goto out;
 	}
 	m->pid = get_task_pid(current, PIDTYPE_TGID);
@@ -454,7 +461,7 @@ static void map_close(struct vm_area_struct *vma)
 	struct coop_machine *m = vma->vm_private_data;
 
 	if (atomic_dec_and_test(&m->maps))
-		coop_machine_end(m);
+		coop_machine_unmapped(m);
 }
 
 static int map_may_split(struct vm_area_struct *vma, unsigned long address)
@@ -500,31 +507,41 @@ static int net_open(struct inode *inode, struct file *file)
 
 	if (!m)
 		return -ENOMEM;
+	coop_machine_init(m);
 	mutex_init(&m->setup);
 	init_waitqueue_head(&m->wait);
 	file->private_data = m;
 	return nonseekable_open(inode, file);
 }
 
+/*
+ * A process that closes the file behind its rings gets its memory back: nothing writes to it any
+ * more. Here too, because a child of fork may have the file still; and there is no release then.
+ */
+static int net_flush(struct file *file, fl_owner_t id)
+{
+	struct coop_machine *m = file->private_data;
+
+	if (ready(m) && READ_ONCE(m->unmapped))
+		coop_machine_await_end(m);
+	return 0;
+}
+
 static int net_release(struct inode *inode, struct file *file)
 {
 	struct coop_machine *m = file->private_data;
 
-	if (m->ready) {
-		coop_machine_end(m);
-		leave(m);
-		coop_machine_free(m);
-		mmdrop(m->mm);
-		put_pid(m->pid);
-	}
-	mutex_destroy(&m->setup);
-	kfree(m);
+	if (m->ready)
+		coop_machine_close(m, m->mm == current->mm); /* no exit, no other process */
+	else
+		coop_machine_put(m);
 	return 0;
 }
 
 static const struct file_operations net_fops = {
 	.owner = THIS_MODULE,
 	.open = net_open,
+	.flush = net_flush,
 	.release = net_release,
 	.unlocked_ioctl = net_ioctl,
 	.compat_ioctl = compat_ptr_ioctl,
@@ -549,7 +566,13 @@ static void show_machine(struct seq_file *out, struct coop_machine *m)
 	char device[96];
 
 	if (!smp_load_acquire(&m->ready)) /* as in ready() */
-		return;                   /* being set up */
+		return;                   /* being set up, or freed */
+	if (READ_ONCE(m->over)) {         /* its lock may be held for as long as its device likes */
+		seq_printf(out, "pid %d uid %u over pinned %llu\n",
+			   pid_nr_ns(m->pid, proc_pid_ns(file_inode(out->file)->i_sb)),
+			   from_kuid_munged(seq_user_ns(out), m->uid), READ_ONCE(m->pinned));
+		return;
+	}
 	coop_node_describe(m->node, device, sizeof(device));
 	(void)coop_lines_begin(m->node);
 	(void)coop_lines_self(m->node, &self, &data_qpn, &data_qkey);
@@ -585,16 +608,27 @@ int coop_net_init(void)
 {
 	int err;
 
+	err = coop_end_init();
+	if (err)
+		return err;
+	err = -ENOMEM;
 	if (!proc_create_single("fs/coopfs/net", 0444, NULL, show_machines))
-		return -ENOMEM;
+		goto err_end;
 	err = misc_register(&net_device);
 	if (err)
-		remove_proc_entry("fs/coopfs/net", NULL);
+		goto err_proc;
+	return 0;
+
+err_proc:
+	remove_proc_entry("fs/coopfs/net", NULL);
+err_end:
+	coop_end_exit();
 	return err;
 }
 
 void coop_net_exit(void)
 {
 	misc_deregister(&net_device);
+	coop_end_exit(); /* who wonders what it waits for finds it in /proc */
 	remove_proc_entry("fs/coopfs/net", NULL);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * machine.c - a machine's life, and its progress under the node's lock.
+ * machine.c - the start of a machine, and its progress under the node's lock.
  *
  * The pump of the node and the process in COOP_NET_ENTER take operations from the
  * ring, some at a time, so that no process can hold the lock by filling it. Before
@@ -570,53 +570,4 @@ bool coop_machine_self(struct coop_machine *m, struct coop_net_addr *self)
 	self->lid = a.lid;
 	self->sl = a.sl;
 	return true;
-}
-
-/* ---- the end -------------------------------------------------------------------- */
-
-void coop_machine_end(struct coop_machine *m)
-{
-	struct coop_pinned *p;
-	unsigned long i;
-	bool first;
-
-	(void)coop_lines_begin(m->node);
-	first = !m->over;
-	m->over = true;
-	coop_lines_leave(m->node);
-	if (!first)
-		return;
-	wake_up_all(&m->wait); /* other threads: this one waits as long as the device does */
-	coop_lines_stop(m->node);
-	/* Nothing uses the pages any more: the lock has been taken since 'over' was set. */
-	xa_for_each(&m->buffers, i, p)
-		coop_pinned_release(p);
-	wake_up_all(&m->wait);
-}
-
-void coop_machine_free(struct coop_machine *m)
-{
-	struct coop_pinned *p;
-	unsigned long i;
-
-	if (m->node)
-		coop_node_destroy(m->node); /* ends what is in use: no callback follows */
-	m->node = NULL;
-	xa_for_each(&m->buffers, i, p)
-		coop_pinned_free(p);
-	xa_destroy(&m->buffers);
-	kvfree(m->chan);
-	m->chan = NULL;
-	coop_rings_destroy(&m->rings);
-	kvfree(m->arrival);
-	kvfree(m->peer);
-	kvfree(m->task);
-	m->arrival = NULL;
-	m->peer = NULL;
-	m->task = NULL;
-	coop_stats_free(&m->stats);
-	mem_cgroup_put(m->memcg);
-	m->memcg = NULL;
-	put_net(m->net);
-	m->net = NULL;
 }

@@ -16,20 +16,24 @@
  *   receive.c  messages in
  *   fetch.c    bulk data in
  *   offer.c    bulk data out
- *   machine.c  life and progress
+ *   machine.c  start and progress
+ *   end.c      the end
  *   device.c   files, ioctls, /proc
  *
- * A machine ends when the rings are unmapped, at the latest with its file: 'over'
- * is set, the queue pairs are destroyed, and the pages are unpinned. When it
+ * A machine ends when the rings are unmapped, at the latest with its file: a work
+ * sets 'over', destroys the queue pairs, and unpins the pages. When it
  * fails, 'failure' is set: it takes nothing more from its process and from the
  * network, and waits for its end.
  */
 #ifndef COOP_MSG_MACHINE_H
 #define COOP_MSG_MACHINE_H
 
+#include <linux/completion.h>
 #include <linux/hashtable.h>
 #include <linux/list.h>
+#include <linux/refcount.h>
 #include <linux/wait.h>
+#include <linux/workqueue.h>
 #include <linux/xarray.h>
 
 #include "ib/lines.h"
@@ -123,6 +127,11 @@ struct coop_machine {
 	bool mapped;   /* there was one; under mmap_lock */
 	wait_queue_head_t wait;
 
+	refcount_t refs; /* the file, and the work 'gone': the last one frees it */
+	bool unmapped;   /* 'end' is queued, or has run */
+	struct work_struct end, gone;
+	struct completion ended, freed; /* pages are unpinned; all is freed */
+
 	/* Under the node's lock. */
 	bool over;
 	int failure;
@@ -147,14 +156,37 @@ struct coop_machine {
 	struct coop_figures figures;
 };
 
+/* end.c */
+
+int coop_end_init(void);
+/* Waits for the works of all machines; no file is open. Context: may sleep. */
+void coop_end_exit(void);
+/* Of a zeroed machine; its file has the reference. */
+void coop_machine_init(struct coop_machine *m);
+void coop_machine_put(struct coop_machine *m);
+/* The rings are unmapped: a work ends it, for good. Context: mmap_lock may be held. */
+void coop_machine_unmapped(struct coop_machine *m);
+/* Waits until its pages are unpinned, or a signal kills this process. It is 'unmapped'. */
+void coop_machine_await_end(struct coop_machine *m);
+/*
+ * The file is closed: a work ends the machine, frees all that start() made, and leaves the list.
+ * Drops the file's reference. wait: for the work, or until a signal kills this process.
+ */
+void coop_machine_close(struct coop_machine *m, bool wait);
+/* Frees all that start() made; it has ended. Context: may sleep. */
+void coop_machine_free(struct coop_machine *m);
+
+/* device.c */
+
+/* /proc shows it no more, so it may be freed. It still counts as one of its user's. */
+void coop_machine_hide(struct coop_machine *m);
+/* It counts no more. */
+void coop_machine_leave(struct coop_machine *m);
+
 /* machine.c */
 
 /* Serves the operations of a SETUP; 'why' and the out fields are set. Context: may sleep. */
 int coop_machine_start(struct coop_machine *m, struct coop_net_setup *s);
-/* Ends it, for good: see above. Context: may sleep. */
-void coop_machine_end(struct coop_machine *m);
-/* Frees all that start() made; it has ended. */
-void coop_machine_free(struct coop_machine *m);
 /* Takes nothing more. The lock is held. */
 void coop_machine_fail(struct coop_machine *m, int err);
 /* True: it runs. The lock is held. */

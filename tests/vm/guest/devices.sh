@@ -8,7 +8,7 @@
 #: files $KO/coopfs.ko $KO/vm/coop_lab.ko
 #: memory 1536
 #: deadline 400
-#: long pinned end_meets_removal
+#: long pinned end_meets_removal end_does_not_wait
 
 server=127.0.0.1
 lab=/sys/module/coop_lab/parameters
@@ -199,12 +199,9 @@ test_pinned()
 	down a b
 }
 
-# Rings are unmapped while the removal of their device waits for a fetch, of which the device completes
-# nothing: munmap() returns, and the pages are given back, when the queue pairs are destroyed.
-test_end_meets_removal()
+# stuck: a process fetches by /dev/coop-net, and the device completes nothing and destroys no queue pair
+stuck()
 {
-	rmmod coopfs
-	insmod /lab/files/coopfs.ko # behind coop_lab, so its part of a removal comes first
 	rm -f /tmp/lines
 	mkfifo /tmp/lines
 	exec 6<>/tmp/lines
@@ -216,19 +213,82 @@ test_end_meets_removal()
 	echo 1000000 >$lab/lose_flushes
 	echo >&6
 	until_true 60 "the fetch does not end" number kept $((kept + 1))
+}
+
+works_again()
+{
+	echo 0 >$lab/keep_qps
+	echo 0 >$lab/lose_flushes
+	tc qdisc del dev va root
+	exec 6>&-
+}
+
+# machine_keeps_pages: one that is over has pages still
+machine_keeps_pages() { grep -q '^pid .* over pinned [1-9]' /proc/fs/coopfs/net; }
+
+# pages that anyone has pinned
+pins() { awk '/^nr_foll_pin_acquired/ { n += $2 } /^nr_foll_pin_released/ { n -= $2 } END { print n + 0 }' /proc/vmstat; }
+
+as_many_pins() { [ "$(pins)" = "$1" ]; }
+
+# Neither munmap() nor a killed process waits for the device; close() does, until its process is
+# killed. The pages stay pinned all the while, until the queue pairs are destroyed, and until then the
+# module stays.
+test_end_does_not_wait()
+{
+	before=$(pins)
+	pairs=$(queue_pairs)
+	for when in running unmapped closing; do
+		stuck
+		if [ $when != running ]; then
+			echo >&6
+			until_true 60 "the rings are unmapped" grep -q unmapped /tmp/user.out
+		fi
+		if [ $when = closing ]; then
+			echo >&6
+			until_true 60 "close() waits" waits user net_flush
+			running user || die "close() returned, and the device may write to the pages"
+		fi
+		kill -9 "$(cat /tmp/user.job)"
+		job_ends 60 user 137
+		until_true 60 "a worker asks the device" number kept $((kept + 2000))
+		machine_keeps_pages || die "$when: $(cat /proc/fs/coopfs/net)"
+		[ "$(pins)" -gt "$before" ] || die "$when: the pages are unpinned, and the device may write to them"
+		if [ $when = closing ]; then
+			job unloader rmmod coopfs
+			until_true 60 "the module waits" waits unloader coop_net_exit
+			machine_keeps_pages || die "the module does not show what it waits for"
+		fi
+		works_again
+		until_true 60 "the queue pairs are destroyed" as_many_pairs "$pairs"
+		until_true 60 "the pages are unpinned" as_many_pins "$before"
+	done
+	job_ends 60 unloader
+	insmod /lab/files/coopfs.ko
+}
+
+as_many_pairs() { [ "$(queue_pairs)" = "$1" ]; }
+
+# Rings are unmapped while the removal of their device waits for a fetch, of which the device completes
+# nothing: close() returns, and the pages are given back, when the queue pairs are destroyed.
+test_end_meets_removal()
+{
+	rmmod coopfs
+	insmod /lab/files/coopfs.ko # behind coop_lab, so its part of a removal comes first
+	stuck
 	job remover /usr/bin/rdma link delete rxe1
 	until_true 60 "the removal waits for the fetch" waits remover coop_node_detach
+	echo >&6
+	until_true 60 "the rings are unmapped" grep -q unmapped /tmp/user.out
 	kept=$(cat $lab/kept)
 	echo 10 >$lab/keep_qps
 	echo >&6
-	until_true 60 "the rings are unmapped" grep -q unmapped /tmp/user.out
+	until_true 60 "the file is closed" grep -q closed /tmp/user.out
 	number kept $((kept + 10)) || die "the pages are unpinned, and the device may write to them"
 	job_ends 60 remover
 	echo >&6
 	job_ends 60 user
-	exec 6>&-
-	echo 0 >$lab/lose_flushes
-	tc qdisc del dev va root
+	works_again
 	rxe rxe1 vb
 }
 

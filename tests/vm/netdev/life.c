@@ -373,9 +373,9 @@ void exec_area(void)
 	int before = listed();
 
 	CHECK(!in_child(leaves, NULL));
-	CHECK(lists(&before));
+	until(lists, &before, "the machines of a process that left end");
 	CHECK(!in_child(execs, NULL));
-	CHECK(lists(&before));
+	until(lists, &before, "the machines of a process that executed another program end");
 	CHECK(!in_child(execs, &before));
 	until(lists, &before, "no machine is left");
 }
@@ -524,11 +524,15 @@ void nobody_area(void)
 	CHECK(lists(&before));
 }
 
-/* A fetch is under way when the rings are unmapped; a line of input before each step. */
+/*
+ * A fetch is under way when the rings are unmapped, and then the file is closed; a line of input
+ * before each step. The device keeps the fetch's pages until the close.
+ */
 void unmapped_area(void)
 {
 	struct memory a, b;
 	struct pair p;
+	uint64_t both;
 
 	NEED(memory_make(&a, ODD, 500000, 1) && memory_make(&b, ALIGNED, 500000, 2));
 	NEED(pair_open(&p) && memory_add(&p.a, &a) && memory_add(&p.b, &b) && pair_works(&p));
@@ -540,11 +544,22 @@ void unmapped_area(void)
 	puts("asks");
 	fflush(stdout);
 	CHECK(getchar() == '\n');
+	both = pinned();
 	CHECK(!munmap(p.b.rings, p.b.setup.map_bytes));
 	p.b.rings = NULL;
+	CHECK(pinned() == both);
 	puts("unmapped");
 	fflush(stdout);
 	CHECK(getchar() == '\n');
+	CHECK(!close(p.b.fd));
+	p.b.fd = -1;
+	puts("closed");
+	fflush(stdout);
+	CHECK(pinned() < both);
+	fill(b.base, b.span, 3);
+	memcpy(b.wanted, b.base, b.span);
+	CHECK(getchar() == '\n');
+	CHECK(memory_right(&b));
 	pair_close(&p);
 	memory_free(&a);
 	memory_free(&b);
