@@ -219,7 +219,7 @@ static ssize_t copy_range(struct coop_file *in, loff_t pos_in, struct file *file
 	ssize_t done = 0;
 	loff_t n = 0;
 
-	while (done < length && !signal_pending(current)) {
+	while (done < length) {
 		inode_lock(out->inode);
 		n = remove_privs(file);
 		if (!n)
@@ -229,6 +229,9 @@ static ssize_t copy_range(struct coop_file *in, loff_t pos_in, struct file *file
 		if (n <= 0)
 			break;
 		done += n;
+		/* Not before a step: 0 would mean the end of the file. */
+		if (signal_pending(current))
+			break;
 	}
 	return done ?: n;
 }

@@ -8,7 +8,7 @@
 #: files $KO/coopfs.ko
 #: deadline 600
 #: short create rename read_write mmap direct close_to_open page_parts
-#: long readdir permission truncate read_only
+#: long readdir permission truncate read_only copy_signalled
 
 server=127.0.0.1
 
@@ -88,6 +88,7 @@ test_locks_shared() { area locks_shared; }
 test_allocate() { area allocate; }
 test_seek() { area seek; }
 test_copy() { area copy; }
+test_copy_signalled() { area copy_signalled; }
 test_mmap() { area mmap; }
 test_direct() { area direct; }
 test_mixed() { area mixed; }
@@ -103,7 +104,7 @@ test_page_parts() { area page_parts; }
 # The same on the exported file system, which tests the tests.
 test_below()
 {
-	for each in special types statx xattrs capability acls idmapped; do
+	for each in special types statx xattrs capability acls idmapped copy_signalled; do
 		BELOW=/srv area $each /srv /srv
 	done
 }

@@ -90,6 +90,7 @@ static const struct {
 	{"allocate", allocate_area},
 	{"seek", seek_area},
 	{"copy", copy_area},
+	{"copy_signalled", copy_signalled_area},
 	{"clone", clone_area},
 	{"quota", quota_area},
 	{"mmap", mmap_area},
