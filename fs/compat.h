@@ -289,6 +289,18 @@ static inline void coop_sock_hold_net(struct sock *sk)
 #endif
 }
 
+/*
+ * Makes the socket fill a page fragment of its own rather than that of the task. A task that sends
+ * on another socket may fault in the middle of its copy into the task's fragment, and the fault
+ * sends on this one. Kernels without the field decide by sk_allocation, which lacks __GFP_FS.
+ */
+static inline void coop_sock_own_frag(struct sock *sk)
+{
+#ifdef COOP_HAVE_SK_USE_TASK_FRAG
+	sk->sk_use_task_frag = false;
+#endif
+}
+
 /* ---- memory of callers --------------------------------------------------------------- */
 
 /* What holds the pages of a caller's memory. */

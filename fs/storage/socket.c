@@ -10,8 +10,9 @@
  * TCP_USER_TIMEOUT one that no longer acknowledges. Both cause a state change,
  * which wakes the receiver, which then sees the error.
  *
- * The socket allocates with GFP_NOFS, because dirty pages may wait for it; that
- * also keeps it off the task's page fragment.
+ * The socket allocates with GFP_NOFS, because dirty pages may wait for it. Page
+ * faults use it in the middle of other sockets' sends, so it stays off the task's
+ * page fragment.
  */
 #include <linux/in.h>
 #include <linux/in6.h>
@@ -91,6 +92,7 @@ int coop_sock_dial(struct coop_storage *s, const struct sockaddr_storage *to, st
 	own_lock_class(sock->sk);
 	coop_sock_hold_net(sock->sk);
 	sock->sk->sk_allocation = GFP_NOFS;
+	coop_sock_own_frag(sock->sk);
 	sock->sk->sk_sndtimeo = CONNECT_TIME;
 	sock->sk->sk_rcvtimeo = REPLY_TIME;
 	sock_set_keepalive(sock->sk);

@@ -8,7 +8,7 @@
 #: files $KO/coopfs.ko
 #: deadline 600
 #: short create rename read_write mmap direct close_to_open page_parts
-#: long readdir permission truncate read_only copy_signalled
+#: long readdir permission truncate read_only copy_signalled sent_cold
 
 server=127.0.0.1
 
@@ -90,6 +90,12 @@ test_seek() { area seek; }
 test_copy() { area copy; }
 test_copy_signalled() { area copy_signalled; }
 test_mmap() { area mmap; }
+test_sent_cold()
+{
+	before=$(of a storage reconnects)
+	area sent_cold
+	[ "$(of a storage reconnects)" = "$before" ] || die "storage got something that is no request"
+}
 test_direct() { area direct; }
 test_mixed() { area mixed; }
 test_dropped_mapped() { area dropped_mapped; }

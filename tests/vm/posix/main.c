@@ -94,6 +94,7 @@ static const struct {
 	{"clone", clone_area},
 	{"quota", quota_area},
 	{"mmap", mmap_area},
+	{"sent_cold", sent_cold_area},
 	{"direct", direct_area},
 	{"mixed", mixed_area},
 	{"in_flight", in_flight_area},
