@@ -4,12 +4,8 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fcntl.h>
-#include <filesystem>
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 
-#include "coop/unique_fd.hpp"
 #include "rpc/storage/message.h"
 
 namespace coop::daemon
@@ -43,26 +39,18 @@ std::string unhex(const std::string &text)
 
 } // namespace
 
-lock_recovery::lock_recovery(const std::string &state_dir, std::chrono::milliseconds grace) :
-	dir_(state_dir + "/locks"),
+lock_recovery::lock_recovery(const state_directory &state, std::chrono::milliseconds grace) :
+	dir_(state.below("locks")),
 	end_(clock::now() + grace)
 {
-	std::error_code ec;
-	std::filesystem::create_directories(dir_, ec);
-	std::filesystem::directory_iterator at(dir_, ec), last;
-	if (ec) {
-		spdlog::warn("{}: {}; locks will not survive a restart (give --state DIR)", dir_,
-			     ec.message());
-		dir_.clear();
+	if (dir_.error()) {
+		spdlog::warn("{}: {}; locks will not survive a restart (give --state DIR)",
+			     dir_.path(), std::strerror(-dir_.error()));
 		return;
 	}
-	for (; at != last; at.increment(ec)) {
-		if (ec)
-			break;
-		const std::string session = unhex(at->path().filename().string());
-		if (!session.empty())
+	for (const std::string &name : dir_.names())
+		if (const std::string session = unhex(name); !session.empty())
 			expected_.emplace(session, false);
-	}
 	for (const auto &[session, some] : expected_)
 		known_.insert(session);
 	if (!expected_.empty())
@@ -70,11 +58,6 @@ lock_recovery::lock_recovery(const std::string &state_dir, std::chrono::millisec
 			"{} clients held locks: new locks wait until they reclaim, at most {} s",
 			expected_.size(),
 			std::chrono::duration_cast<std::chrono::seconds>(grace).count());
-}
-
-std::string lock_recovery::path_of(const std::string &session) const
-{
-	return dir_ + "/" + hex(session);
 }
 
 // Sessions that have not come back lose their locks. Others keep those that they have reclaimed.
@@ -85,7 +68,7 @@ void lock_recovery::finish_locked()
 			continue;
 		spdlog::warn("a client that held locks did not reconnect: its locks are released");
 		known_.erase(session);
-		::unlink(path_of(session).c_str());
+		dir_.remove(hex(session));
 	}
 	expected_.clear();
 }
@@ -117,15 +100,12 @@ void lock_recovery::holds(const std::string &session)
 	std::lock_guard lock(mutex_);
 	if (const auto back = expected_.find(session); back != expected_.end())
 		back->second = true;
-	if (dir_.empty() || known_.contains(session))
+	if (dir_.error() || known_.contains(session))
 		return;
 	// Only the name matters; it must survive a crash of the machine.
-	const unique_fd file(
-		::open(path_of(session).c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
-	const unique_fd dir(::open(dir_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-	if (!file || !dir || ::fsync(dir.get()))
-		spdlog::warn("{}: {}; a client's locks will not survive a restart", dir_,
-			     std::strerror(errno));
+	if (const int err = dir_.replace(hex(session), {}, synced::yes))
+		spdlog::warn("{}: {}; a client's locks will not survive a restart", dir_.path(),
+			     std::strerror(-err));
 	known_.insert(session);
 }
 
@@ -133,8 +113,8 @@ void lock_recovery::ended(const std::string &session)
 {
 	std::lock_guard lock(mutex_);
 	expected_.erase(session);
-	if (known_.erase(session) && !dir_.empty())
-		::unlink(path_of(session).c_str());
+	if (known_.erase(session))
+		dir_.remove(hex(session));
 }
 
 } // namespace coop::daemon

@@ -17,6 +17,8 @@
 #include <set>
 #include <string>
 
+#include "userland/daemon/state_directory.hpp"
+
 namespace coop::daemon
 {
 
@@ -25,7 +27,7 @@ constexpr std::chrono::seconds lock_grace{45};
 class lock_recovery
 {
 public:
-	explicit lock_recovery(const std::string &state_dir,
+	explicit lock_recovery(const state_directory &,
 			       std::chrono::milliseconds grace = lock_grace);
 
 	// New locks have to wait; only reclaims are granted.
@@ -42,10 +44,9 @@ public:
 
 private:
 	using clock = std::chrono::steady_clock;
-	std::string path_of(const std::string &session) const;
 	void finish_locked();
 
-	std::string dir_; // empty: unusable
+	const state_directory dir_;
 	const clock::time_point end_;
 	std::mutex mutex_;
 	// Sessions that held locks and have not reclaimed all of them; true: some.

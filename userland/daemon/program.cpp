@@ -6,14 +6,15 @@
 
 #include <csignal>
 #include <cstring>
-#include <fstream>
 #include <linux/capability.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "userland/daemon/server.hpp"
+#include "userland/daemon/whole_file.hpp"
 
 namespace coop::daemon
 {
@@ -64,6 +65,14 @@ void drop_resource_capability()
 	::syscall(SYS_capset, &head, data);
 }
 
+// What the daemon makes for itself only its user may change. For each file that it makes in an
+// export a thread takes the caller's umask (caller_umask).
+void keep_others_from_writing()
+{
+	constexpr mode_t others_write = 022;
+	::umask(::umask(others_write) | others_write);
+}
+
 sigset_t block_signals()
 {
 	sigset_t set;
@@ -77,8 +86,10 @@ sigset_t block_signals()
 // To whom the arguments name: the pid file, and the descriptor that waits for the port.
 void announce(const arguments &a, std::uint16_t port)
 {
-	if (!a.pid_file.empty() && !(std::ofstream(a.pid_file) << ::getpid() << '\n'))
-		throw std::runtime_error("--pid-file " + a.pid_file + ": " + std::strerror(errno));
+	if (!a.pid_file.empty())
+		if (const int err = publish(a.pid_file, std::to_string(::getpid()) + "\n"))
+			throw std::runtime_error("--pid-file " + a.pid_file + ": " +
+						 std::strerror(-err));
 	if (a.ready_fd < 0)
 		return;
 	const std::string line = std::to_string(port) + "\n";
@@ -105,6 +116,7 @@ void renew_log_level(const arguments &a, void (*configure)(arguments &))
 void serve(const arguments &a, void (*configure)(arguments &))
 {
 	const sigset_t wanted = block_signals();
+	keep_others_from_writing();
 	drop_resource_capability(); // of this thread, hence of those that it creates
 	server server(settings_of(a));
 	announce(a, server.port());

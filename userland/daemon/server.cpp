@@ -3,15 +3,14 @@
 #include "userland/daemon/server.hpp"
 
 #include <charconv>
-#include <cstdio>
-#include <fcntl.h>
-#include <filesystem>
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "userland/daemon/connection.hpp"
+#include "userland/daemon/handle_key.hpp"
 #include "userland/daemon/identity.hpp"
+#include "userland/daemon/whole_file.hpp"
 
 namespace coop::daemon
 {
@@ -20,48 +19,6 @@ namespace
 {
 
 using asio::ip::tcp;
-
-// The directory for state that must survive a restart.
-std::string state_directory(std::string dir)
-{
-	if (dir.empty()) {
-		const char *home = std::getenv("HOME"), *state = std::getenv("XDG_STATE_HOME");
-		if (::geteuid() == 0)
-			dir = "/var/lib/coopfsd";
-		else if (state && *state)
-			dir = std::string(state) + "/coopfsd";
-		else
-			dir = std::string(home ? home : ".") + "/.local/state/coopfsd";
-	}
-	std::error_code ec;
-	std::filesystem::create_directories(dir, ec);
-	return dir;
-}
-
-// The key for the MAC of handles: derived from the cluster key, or from a file in the state
-// directory, so that handles survive a restart in both cases.
-digest handle_secret(const secret &cluster, const std::string &dir)
-{
-	constexpr const char *label = "coopfs handles 1";
-	if (!cluster.empty())
-		return hmac(as_view(cluster), {label});
-	const std::string path = dir + "/handle.key";
-	unique_fd fd(::open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600));
-	if (fd) {
-		secret fresh(cluster_key_min);
-		random_bytes(fresh.data(), fresh.size());
-		if (::write(fd.get(), fresh.data(), fresh.size()) !=
-		    static_cast<ssize_t>(fresh.size()))
-			throw std::runtime_error(path + ": " + std::strerror(errno));
-	} else if (errno != EEXIST) {
-		spdlog::warn("{}: {}; file handles will not survive a restart (give --state DIR)",
-			     path, std::strerror(errno));
-		digest random;
-		random_bytes(random.data(), random.size());
-		return random;
-	}
-	return hmac(as_view(load_cluster_key(path)), {label});
-}
 
 // How descriptors are divided. A connection takes one. An inode takes two, and a third while a
 // client may open it within a lease (lease_table::guards_max()), or for the moment in which its
@@ -99,6 +56,7 @@ descriptor_shares share_descriptors(unsigned connections, std::size_t inodes)
 
 server::server(const settings &s) :
 	settings_(s),
+	state_(s.state_dir.empty() ? state_directory::usual_path() : s.state_dir),
 	loop_(s.threads),
 	acceptor_(loop_.io()),
 	reaper_(loop_.io()),
@@ -109,13 +67,11 @@ server::server(const settings &s) :
 	// Sent to us when a lease is broken; our leases here last microseconds, so ignore it.
 	::signal(SIGIO, SIG_IGN);
 	::signal(SIGPIPE, SIG_IGN);
-	::umask(0); // clients apply their own umask
 	if (!s.key_file.empty())
 		key_ = load_cluster_key(s.key_file);
 	if (s.exports.empty())
 		throw usage_error("nothing to export: give --export NAME=PATH");
-	const std::string state = state_directory(s.state_dir);
-	const digest handles = handle_secret(key_, state);
+	const digest handles = handle_key(key_, state_);
 	std::vector<std::unique_ptr<exported>> exports;
 	for (const export_spec &e : s.exports) {
 		for (const auto &other : exports)
@@ -133,7 +89,7 @@ server::server(const settings &s) :
 		spdlog::warn("not root: serves user {} only, with its rights", ::geteuid());
 	const descriptor_shares shares = share_descriptors(s.max_connections, s.max_inodes);
 	max_connections_ = shares.connections;
-	service_ = std::make_unique<service>(std::move(exports), shares.inodes, state, s.boot_id,
+	service_ = std::make_unique<service>(std::move(exports), shares.inodes, state_, s.boot_id,
 					     s.lock_grace);
 	service_->audiences.on_change([this] {
 		loop_.post([this] {
@@ -461,14 +417,8 @@ void server::write_stats() const
 {
 	if (settings_.stats_file.empty())
 		return;
-	// Rename into place, so that a reader never sees a partial file.
-	const std::string fresh = settings_.stats_file + ".new";
-	FILE *f = std::fopen(fresh.c_str(), "we");
-	const std::string text = stats_text();
-	bool ok = f && std::fwrite(text.data(), 1, text.size(), f) == text.size();
-	ok = f && std::fclose(f) == 0 && ok;
-	if (!ok || std::rename(fresh.c_str(), settings_.stats_file.c_str()))
-		spdlog::error("{}: {}", settings_.stats_file, std::strerror(errno));
+	if (const int err = publish(settings_.stats_file, stats_text()))
+		spdlog::error("{}: {}", settings_.stats_file, std::strerror(-err));
 }
 
 void server::log_connections() const

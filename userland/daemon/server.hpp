@@ -95,6 +95,7 @@ private:
 	void forget_stranger_locked(connection &);
 
 	const settings settings_;
+	const state_directory state_;
 	unsigned max_connections_ = 0;
 	secret key_;
 	std::unique_ptr<service> service_;

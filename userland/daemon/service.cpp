@@ -91,11 +91,11 @@ void fill_attr(const file_look &now, inode &n, std::uint64_t version, coop_st_at
 }
 
 service::service(std::vector<std::unique_ptr<exported>> exports, std::size_t inodes_max,
-		 const std::string &state_dir, const std::string &boot_id,
+		 const state_directory &state, const std::string &boot_id,
 		 std::chrono::milliseconds grace) :
 	inodes(inodes_max),
-	stable(state_dir, boot_id),
-	recovery(state_dir, grace),
+	stable(state, boot_id),
+	recovery(state, grace),
 	exports_(std::move(exports))
 {
 }

@@ -51,7 +51,7 @@ class service
 {
 public:
 	service(std::vector<std::unique_ptr<exported>>, std::size_t inodes_max,
-		const std::string &state_dir, const std::string &boot_id,
+		const state_directory &state, const std::string &boot_id,
 		std::chrono::milliseconds grace = lock_grace);
 
 	const exported *find_export(std::string_view name) const;

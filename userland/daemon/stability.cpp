@@ -16,7 +16,7 @@ namespace coop::daemon
 namespace
 {
 
-constexpr std::size_t record_max = 128; // bytes of the file
+constexpr const char *file = "verifier";
 
 std::uint64_t fresh()
 {
@@ -25,32 +25,34 @@ std::uint64_t fresh()
 	return n;
 }
 
-// The first line of a small file; empty if there is none.
-std::string first_line(const std::string &path)
+std::string first_line(std::string_view text)
 {
-	char text[record_max];
-	unique_fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+	const std::size_t end = text.find('\n');
+	return std::string(end == text.npos ? std::string_view() : text.substr(0, end));
+}
+
+std::string boot_of_this_kernel()
+{
+	char text[64];
+	const unique_fd fd(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
 	const ssize_t n = fd ? ::read(fd.get(), text, sizeof(text)) : -1;
-	const std::string_view all(text, n > 0 ? static_cast<std::size_t>(n) : 0);
-	const std::size_t end = all.find('\n');
-	return std::string(end == all.npos ? std::string_view() : all.substr(0, end));
+	return first_line({text, n > 0 ? static_cast<std::size_t>(n) : 0});
 }
 
 } // namespace
 
-stability::stability(const std::string &state_dir, std::string boot_id) :
-	path_(state_dir + "/verifier"),
-	boot_id_(std::move(boot_id))
+stability::stability(const state_directory &state, std::string boot_id) :
+	state_(state),
+	boot_id_(boot_id.empty() ? boot_of_this_kernel() : std::move(boot_id))
 {
-	if (boot_id_.empty())
-		boot_id_ = first_line("/proc/sys/kernel/random/boot_id");
 	if (boot_id_.empty() || !load()) {
 		const std::uint64_t nonce = fresh();
 		base_ = nonce;
-		if (boot_id_.empty() || !save(nonce))
-			spdlog::warn("{}: {}; a restart of the daemon will look to clients like a "
-				     "crash of the machine (give --state DIR)",
-				     path_, std::strerror(errno));
+		const int err = boot_id_.empty() ? -ENODATA : save(nonce);
+		if (err)
+			spdlog::warn("{}/{}: {}; a restart of the daemon will look to clients like "
+				     "a crash of the machine (give --state DIR)",
+				     state_.path(), file, std::strerror(-err));
 		else
 			(void)load();
 	}
@@ -59,7 +61,10 @@ stability::stability(const std::string &state_dir, std::string boot_id) :
 // A record is "boot id, nonce". It need not outlive the kernel, so it is never synced.
 bool stability::load()
 {
-	const std::string line = first_line(path_);
+	std::string text;
+	if (state_.read(file, text))
+		return false;
+	const std::string line = first_line(text);
 	if (line.size() <= boot_id_.size() || !line.starts_with(boot_id_ + " "))
 		return false;
 	const digest d = sha256("coopfs verifier " + line);
@@ -67,20 +72,13 @@ bool stability::load()
 	return true;
 }
 
-bool stability::save(std::uint64_t nonce)
+int stability::save(std::uint64_t nonce)
 {
-	const std::string line = fmt::format("{} {:016x}\n", boot_id_, nonce);
-	const std::string made = path_ + ".new";
-	unique_fd fd(::open(made.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600));
-	if (fd &&
-	    ::write(fd.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size()) &&
-	    !::rename(made.c_str(), path_.c_str()))
-		return true;
-	// Better no record than one that hides a failure.
-	const int err = errno;
-	::unlink(path_.c_str());
-	errno = err;
-	return false;
+	const int err =
+		state_.replace(file, fmt::format("{} {:016x}\n", boot_id_, nonce), synced::no);
+	if (err) // better no record than one that hides a failure
+		state_.remove(file);
+	return err;
 }
 
 std::uint64_t stability::verifier(std::uint64_t fs, const coop_fid &fid) const
@@ -98,8 +96,8 @@ void stability::failed(const coop_fid &fid)
 		base_ = fresh();
 	}
 	failed_[fid] = fresh();
-	if (!save(fresh())) // for the next process
-		spdlog::error("{}: {}", path_, std::strerror(errno));
+	if (const int err = save(fresh())) // for the next process
+		spdlog::error("{}/{}: {}", state_.path(), file, std::strerror(-err));
 }
 
 } // namespace coop::daemon

@@ -19,6 +19,7 @@
 
 #include "coop/fid.hpp"
 #include "rpc/storage/message.h"
+#include "userland/daemon/state_directory.hpp"
 
 namespace coop::daemon
 {
@@ -28,8 +29,8 @@ constexpr std::size_t failures_max = 4096; // above it all files get new verifie
 class stability
 {
 public:
-	// boot_id: empty: read from the kernel.
-	stability(const std::string &state_dir, std::string boot_id);
+	// The directory outlives this object. boot_id: empty: read from the kernel.
+	stability(const state_directory &, std::string boot_id);
 
 	// fs: of the export. Call before a change, and after an fsync.
 	std::uint64_t verifier(std::uint64_t fs, const coop_fid &) const;
@@ -38,9 +39,10 @@ public:
 
 private:
 	bool load();
-	bool save(std::uint64_t nonce);
+	[[nodiscard]] int save(std::uint64_t nonce);
 
-	std::string path_, boot_id_;
+	const state_directory &state_;
+	std::string boot_id_;
 	mutable std::mutex mutex_;
 	std::uint64_t base_ = 0; // from boot id and nonce
 	std::unordered_map<coop_fid, std::uint64_t, fid_hash, fid_equal> failed_;

@@ -447,7 +447,7 @@ TEST_F(daemon_locks_restored, an_open_that_meets_itself_and_fails_closes_nothing
 
 TEST_F(daemon_locks, who_took_locks_back_may_do_so_after_the_next_restart)
 {
-	const std::string dir = (base_ / "state").string();
+	const coop::daemon::state_directory dir(base_ / "state");
 	const std::string came(COOP_ST_SESSION, 'c'), stayed_away(COOP_ST_SESSION, 's');
 	constexpr std::chrono::milliseconds none{0};
 	using coop::daemon::lock_recovery;

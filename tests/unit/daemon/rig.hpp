@@ -69,7 +69,7 @@ protected:
 		::chmod(base_.c_str(), 0755);
 		tree_ = base_ / "tree";
 		std::filesystem::create_directory(tree_);
-		::chmod(tree_.c_str(), 0755); // a daemon of an earlier test cleared the umask
+		::chmod(tree_.c_str(), 0755); // whatever umask the tests were started with
 		settings_.exports = {{"data", tree_.string()}};
 		settings_.listen = host() + ":0";
 		settings_.state_dir = (base_ / "state").string();
