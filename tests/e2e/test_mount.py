@@ -264,6 +264,11 @@ def test_key(cluster):
     os.chmod(open_key, 0o644)
     status, text = attempt(cluster, f"key={open_key}")
     assert status not in (0, 1) and open_key in text, text
+    if os.geteuid() == 0:
+        others = cluster.make_key("others")
+        os.chown(others, 65534, 65534)
+        status, text = attempt(cluster, f"key={others}")
+        assert status not in (0, 1) and "belongs to another user" in text, text
     status, text = attempt(cluster, f"key={cluster.make_key('short', b'short')}")
     assert status not in (0, 1) and "32" in text, text
     with open(cluster.node(f"key={key}").path + "/f") as f:

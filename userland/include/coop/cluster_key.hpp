@@ -75,7 +75,8 @@ inline void random_bytes(void *p, std::size_t n)
 		throw std::runtime_error("no random bytes from OpenSSL");
 }
 
-// Reads the key. Throws with a text that says what to do. Only the file's owner may access it.
+// Reads the key. Throws with a text that says what to do. The file belongs to root or to the
+// caller, and nobody else may access it: another owner would know the key, and could replace it.
 inline secret load_cluster_key(const std::string &path)
 {
 	int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY);
@@ -87,6 +88,9 @@ inline secret load_cluster_key(const std::string &path)
 	ssize_t n = 0;
 	if (::fstat(fd, &st) || !S_ISREG(st.st_mode))
 		wrong = "is not a regular file";
+	else if (st.st_uid != 0 && st.st_uid != ::geteuid())
+		wrong = "belongs to another user, " + std::to_string(st.st_uid) +
+			": make a file of your own, or chown it";
 	else if (st.st_mode & 077)
 		wrong = "can be read or changed by others: chmod 600 " + path;
 	else if ((n = ::read(fd, key.data(), key.size())) < 0)
