@@ -430,3 +430,46 @@ def test_nodes_of_coopfs_on_the_device(cluster):
     check_tree(second.path, sums)
     assert "lid=0x0001" in first.ibaddr()
     assert second.stats()["peer"]["bytes"] > 0
+
+
+ITSELF = """
+pair = queue_pair(2)
+def connect(pair):
+    a = bytearray(144)
+    def set_(at, form, value):
+        struct.pack_into(form, a, at, value)
+    for at, value in ((0, 1), (129, 1), (32, 7)):
+        a[at] = value
+    assert not v.ibv_modify_qp(pair, (ctypes.c_char * 144).from_buffer(a), 1 | 8 | 16 | 32)
+    for at, value in ((0, 2), (8, 3), (86, 1), (80, 1), (126, 1), (127, 1)):
+        a[at] = value
+    set_(28, "=I", number(pair.value + 52))
+    assert not v.ibv_modify_qp(pair, (ctypes.c_char * 144).from_buffer(a), 1 | 1 << 7 | 1 << 8 | 1 << 20 | 1 << 12 | 1 << 17 | 1 << 15)
+    a[0] = 3
+    assert not v.ibv_modify_qp(pair, (ctypes.c_char * 144).from_buffer(a), 1 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 16 | 1 << 13)
+def send(text):
+    memory[1000:1000 + len(text)] = text
+    assert not post(pair, RECEIVE, bytes(32), 0, 200)
+    wr = bytearray(128)
+    wr[28:40] = struct.pack("=iII", 2, 2, 0)
+    assert not post(pair, SEND, wr, 1000, len(text))
+connect(pair)
+for i in range(3):
+    send(b"%d: to itself" % i)
+    assert sorted(completion() for _ in range(2)) == [(0, 0), (0, 128)]
+    assert memory.raw.startswith(b"%d: to itself" % i)
+# A waiter that polls nothing: the library's thread does the work.
+assert not call(NOTIFY, queue, 0)
+send(b"noticed")
+select.select([channel_fd], [], [])
+assert sorted(completion() for _ in range(2)) == [(0, 0), (0, 128)] and memory.raw.startswith(b"noticed")
+assert not v.ibv_destroy_qp(pair)
+print("done")
+"""
+
+
+@pytest.mark.parametrize("backend", ["window", "tcp", "auto"])
+def test_a_queue_pair_is_its_own_peer(backend, monkeypatch):
+    """Open MPI and UCX connect one of each process to itself."""
+    monkeypatch.setenv("COOP_NTRDMA_BACKEND", backend)
+    assert said(ITSELF) == "done\n"

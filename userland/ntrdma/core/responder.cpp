@@ -356,6 +356,11 @@ void queue_pair::end_current(status result)
 		finish_receive(status::flushed, 0);
 	release_grant();
 	answer(result);
+	if (in_ == out_) { // its own peer: as requester it takes the answers before it ends
+		publish();
+		if (look())
+			collect();
+	}
 	fail(status::flushed);
 	watcher_.happened(*this, event::refused_access);
 }

@@ -3,11 +3,13 @@
 //
 // Everything here runs on the node's thread, under the lock. Of two queue pairs the one with the
 // higher number calls. A link that failed is over until its queue pair is reset; one that never
-// came up is tried again and again, as long as the queue pair names its peer.
+// came up is tried again and again, as long as the queue pair names its peer. One that names itself
+// calls nobody.
 #include <cerrno>
 #include <system_error>
 #include <utility>
 
+#include <fcntl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -108,6 +110,8 @@ void node::tend(member &m, ticks now)
 	case link_stage::calling:
 		if (m.by_tcp)
 			call_far(m, now);
+		else if (pair.peer == pair.options().number)
+			join_itself(m, now);
 		else if (!m.asking || now - m.asked >= call_again)
 			call_peer(m, now);
 		break;
@@ -131,7 +135,7 @@ void node::tend(member &m, ticks now)
 			pair.peer_gone();
 			return end_link(m, link_stage::over);
 		}
-		if (m.port)
+		if (m.port && m.socket)
 			hear(m, now);
 		if (m.stage == link_stage::up)
 			beat(m, now);
@@ -229,16 +233,39 @@ void node::hear(member &m, ticks now)
 				   make(greeting_kind::start, *m.pair, &m.probe, pulls), {}))
 			return begin_again(m, link_stage::calling, now);
 	}
-	bring_up(m, called, pulls, now);
+	bring_up(m, called, !called, pulls, now);
 }
 
-void node::bring_up(member &m, unsigned side, bool pulls, ticks now)
+/// A queue pair that is its own peer writes one half and reads the same: each index of it has one
+/// writer all the same, since no index belongs to both roles.
+void node::join_itself(member &m, ticks now)
+{
+	unique_fd memory;
+	try {
+		m.memory = window::create(&memory);
+	} catch (const std::system_error &) {
+		return; // out of descriptors or memory: tried again
+	}
+	m.peer = getpid();
+	m.life = life_of(m.peer);
+	m.bell = unique_fd{fcntl(bell_.get(), F_DUPFD_CLOEXEC, 0)};
+	m.sign = {};
+	if (!m.life || !m.bell)
+		return;
+	watch(m.life.get());
+	std::uint64_t seen = 1;
+	bool pulls = may_pull_ && can_read(m.peer, reinterpret_cast<std::uintptr_t>(&seen), seen);
+	bring_up(m, 0, 0, pulls, now);
+}
+
+void node::bring_up(member &m, unsigned side, unsigned other, bool pulls, ticks now)
 {
 	m.stage = link_stage::up;
 	m.since = m.asked = now;
 	m.asking = false;
 	m.port = std::make_unique<window_port>(
-		std::move(m.memory), side, std::move(m.bell), m.peer, std::move(m.life), pulls,
+		std::move(m.memory), side, other, std::move(m.bell), m.peer, std::move(m.life),
+		pulls,
 		[this] {
 			changed_ = true;
 			kick();

@@ -155,8 +155,9 @@ void node::changed(member *m)
 	if ((s == pair_state::ready || s == pair_state::sends) && m->stage == link_stage::down) {
 		std::uint32_t own = m->pair->options().number, peer = m->pair->peer;
 		bool calls = own > peer ||
-			     // Two hosts may have the same numbers, never the same address.
-			     (own == peer && m->by_tcp && m->by_tcp->own > m->by_tcp->to);
+			     // Two hosts may have the same numbers, never the same address. Without
+			     // another host it is its own peer.
+			     (own == peer && (!m->by_tcp || m->by_tcp->own > m->by_tcp->to));
 		m->stage = calls ? link_stage::calling : link_stage::awaiting;
 		m->named = m->pair->peer;
 		m->pair->answers_wait = may_wait(*m);

@@ -191,7 +191,8 @@ private:
 	void call_peer(member &, ticks now);
 	void answer_call(member &, caller &);
 	void hear(member &, ticks now);
-	void bring_up(member &, unsigned side, bool pulls, ticks now);
+	void bring_up(member &, unsigned side, unsigned other, bool pulls, ticks now);
+	void join_itself(member &, ticks now);
 	void accept_callers(ticks now);
 	void hear_callers(ticks now);
 	void end_link(member &, link_stage);

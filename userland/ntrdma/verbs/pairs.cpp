@@ -274,11 +274,12 @@ COOP_VERB int ibv_modify_qp(ibv_qp *qp, ibv_qp_attr *a, int mask)
 	if (p->ud)
 		return modify_datagrams(p, *a, given, to);
 	if (given & IBV_QP_AV) {
-		// A queue pair has one end of a link, not both.
 		std::optional<route> by_tcp;
-		if (!find_route(qp->context, a->ah_attr, &by_tcp) ||
-		    (a->dest_qp_num == qp->qp_num && (!by_tcp || by_tcp->own == by_tcp->to)))
+		if (!find_route(qp->context, a->ah_attr, &by_tcp))
 			return EINVAL;
+		// By whichever way: a queue pair that is its own peer needs none.
+		if (a->dest_qp_num == qp->qp_num && is_here(qp->context, a->ah_attr))
+			by_tcp.reset();
 		p->core->by_tcp = by_tcp;
 		core.peer = a->dest_qp_num;
 	}

@@ -81,11 +81,12 @@ window::~window()
 	munmap(halves_, window_bytes);
 }
 
-window_port::window_port(std::unique_ptr<window> w, unsigned side, unique_fd bell, pid_t peer,
-			 unique_fd peer_life, bool pulls, std::function<void()> ended, probe sign) :
+window_port::window_port(std::unique_ptr<window> w, unsigned side, unsigned other, unique_fd bell,
+			 pid_t peer, unique_fd peer_life, bool pulls, std::function<void()> ended,
+			 probe sign) :
 	window_{std::move(w)},
 	out_{window_->side(side)},
-	in_{window_->side(1 - side)},
+	in_{window_->side(other)},
 	bell_{std::move(bell)},
 	peer_{peer},
 	thread_{peer},

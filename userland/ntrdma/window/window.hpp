@@ -45,12 +45,23 @@ struct probe {
 class window_port final : public port
 {
 public:
-	/// `side`: whose half is the own one: 0 for the process that created the window.
+	/// `side`: whose half is the own one: 0 for the process that created the window; `other`:
+	/// the peer's half. They are one for a queue pair that is its own peer.
 	/// `bell`: the peer's eventfd. `peer`, `peer_life`: its process, and a pidfd of that.
 	/// `sign`: of the peer; a pull that does not find it ends with -ESRCH, since exec() leaves
 	/// the process and takes its memory.
-	window_port(std::unique_ptr<window>, unsigned side, unique_fd bell, pid_t peer,
-		    unique_fd peer_life, bool pulls, std::function<void()> ended, probe sign = {});
+	window_port(std::unique_ptr<window>, unsigned side, unsigned other, unique_fd bell,
+		    pid_t peer, unique_fd peer_life, bool pulls, std::function<void()> ended,
+		    probe sign = {});
+	window_port(std::unique_ptr<window> w, unsigned side, unique_fd bell, pid_t peer,
+		    unique_fd peer_life, bool pulls, std::function<void()> ended, probe sign = {}) :
+		window_port{std::move(w), side,
+			    1 - side,     std::move(bell),
+			    peer,         std::move(peer_life),
+			    pulls,        std::move(ended),
+			    sign}
+	{
+	}
 
 	half &out() override { return out_; }
 	const half &in() const override { return in_; }
