@@ -432,6 +432,43 @@ def test_nodes_of_coopfs_on_the_device(cluster):
     assert second.stats()["peer"]["bytes"] > 0
 
 
+LEFT = DATAGRAMS + """
+pair = datagram_pair()
+send(pair, pair, 3, 0)
+while completion() != (0, 128):
+    pass
+send(pair, pair, 2, 2)
+time.sleep(0.01)
+assert completion() in ((0, 0), (0, 128))
+v.ibv_get_cq_event.restype = ctypes.c_int
+assert not call(NOTIFY, queue, 1) and not told()
+assert not call(NOTIFY, queue, 0)
+select.select([channel_fd], [], [])
+print("told")
+"""
+
+
+def test_a_datagram_that_was_not_polled_is_an_event_when_the_queue_is_armed():
+    assert said(LEFT) == "told\n"
+
+
+ALWAYS_SENDS = DATAGRAMS + """
+pair = datagram_pair()
+send(pair, pair, 2, 2)
+wr = bytearray(128)
+wr[28:40] = struct.pack("=iII", 2, 2, 0)
+wr[40:56] = struct.pack("=QII", ah, 1, 5)
+while completion() != (0, 128):
+    assert not post(pair, SEND, wr, 1000, 64)
+print("received")
+"""
+
+
+def test_a_program_that_polls_one_for_each_send_gets_its_datagrams():
+    """qperf ud_bi_bw -cp 1: there is always a completion of a send, and never room for more."""
+    assert said(ALWAYS_SENDS) == "received\n"
+
+
 ITSELF = """
 pair = queue_pair(2)
 def connect(pair):

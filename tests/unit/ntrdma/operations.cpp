@@ -368,6 +368,33 @@ TEST(operations, notices_are_given_once_and_to_solicited_messages_only_if_asked_
 	EXPECT_EQ(l.b.seen.notices, 2u);
 }
 
+// UCX arms after its last poll, and waits.
+TEST(operations, a_completion_that_was_not_polled_is_an_event_when_the_queue_is_armed)
+{
+	joined l;
+	for (int i = 0; i < 2; i++)
+		l.b.receive(l.b.at(0, 8));
+	auto r = l.a.request(operation::send, l.a.at(0, 8));
+	r.flags = 0; // no completion of its own
+	l.a.send(r);
+	l.settle();
+	l.a.sends.request_notice(completion_queue::arm::any);
+	EXPECT_EQ(l.a.seen.notices, 0u);
+	l.b.recvs.request_notice(completion_queue::arm::solicited);
+	EXPECT_EQ(l.b.seen.notices, 0u);
+	l.b.recvs.request_notice(completion_queue::arm::any);
+	EXPECT_EQ(l.b.seen.notices, 1u);
+	EXPECT_FALSE(l.b.recvs.armed());
+	r.flags = solicited;
+	l.a.send(r);
+	l.settle();
+	l.b.recvs.request_notice(completion_queue::arm::solicited);
+	EXPECT_EQ(l.b.seen.notices, 2u);
+	EXPECT_EQ(l.b.poll(l.b.recvs).size(), 2u);
+	l.b.recvs.request_notice(completion_queue::arm::any);
+	EXPECT_EQ(l.b.seen.notices, 2u);
+}
+
 TEST(operations, a_fenced_request_waits_for_the_read_before_it)
 {
 	joined l;

@@ -137,7 +137,7 @@ int queue_pair::post_recv(const recv_request &r)
 	if (recv_post_ - recv_take_ + current_.has_receive + done_put_ - done_got_ >= recvs_.size())
 		return -ENOMEM;
 	if (state_ == pair_state::error) {
-		put_done({r.id, status::flushed, operation::send, 0, 0}, true);
+		put_done({r.id, status::flushed, operation::send, 0, 0, true});
 		return 0;
 	}
 	copy_request(recvs_[recv_post_++ & recv_mask_], r);
@@ -167,6 +167,22 @@ std::size_t queue_pair::take_completions(completion_queue &queue, std::span<comp
 				    d.imm, options_.number, peer};
 		}
 	return n;
+}
+
+bool queue_pair::has_noticeable(const completion_queue &queue, bool solicited_only) const
+{
+	if (&queue == options_.send_queue)
+		for (std::uint32_t i = send_cmpl_; i != send_cons_; i++) {
+			const pending_send &p = sends_[i & send_mask_];
+			bool failed = p.result != status::success;
+			if (failed || (!solicited_only && (p.r.flags & signalled)))
+				return true;
+		}
+	if (&queue == options_.recv_queue)
+		for (std::uint32_t i = done_got_; i != done_put_; i++)
+			if (!solicited_only || dones_[i & (dones_.size() - 1)].solicited)
+				return true;
+	return false;
 }
 
 bool queue_pair::progress(bool posted)
@@ -393,8 +409,7 @@ void queue_pair::flush_receives()
 	current_ = {};
 	while (recv_take_ != recv_post_)
 		put_done({recvs_[recv_take_++ & recv_mask_].id, status::flushed, operation::send, 0,
-			  0},
-			 true);
+			  0, true});
 	if (options_.shared)
 		watcher_.happened(*this, event::last_receive);
 }

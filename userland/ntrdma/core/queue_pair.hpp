@@ -121,6 +121,9 @@ public:
 		return (send_cmpl_ != send_cons_ && &queue == options_.send_queue) ||
 		       (done_got_ != done_put_ && &queue == options_.recv_queue);
 	}
+	/// True if reap() finds one that is worth a notice: of these, also if only solicited ones
+	/// and failures are.
+	bool has_noticeable(const completion_queue &queue, bool solicited_only) const;
 	/// Works off what the peer stored. False if nothing had changed.
 	bool progress(bool posted = false);
 	/// The same, but an end of the link is left for the next progress().
@@ -180,6 +183,7 @@ private:
 		status result;
 		operation op;
 		std::uint32_t bytes, imm;
+		bool solicited; // or failed
 	};
 	/// The peer's WQE that is being carried out.
 	struct current {
@@ -225,7 +229,7 @@ private:
 	void answer(status, std::uint64_t value = 0);
 	void end_current(status);
 	void finish_receive(status, std::uint32_t bytes);
-	void put_done(const done_receive &, bool note_solicited);
+	void put_done(const done_receive &);
 	bool more_receives() const;
 	void flush_receives();
 	void peer_closed();

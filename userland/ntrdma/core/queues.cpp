@@ -74,9 +74,9 @@ bool completion_queue::unfinished() const
 void completion_queue::request_notice(arm a)
 {
 	armed_ = armed_ == arm::any ? armed_ : a;
-	// A program may take one completion for an event, or only the successes that come first.
-	if (std::any_of(pairs_.begin(), pairs_.end(), [this](const member &m) {
-		    return m.pair->state() == pair_state::error && m.pair->has_completions(*this);
+	bool solicited_only = armed_ == arm::solicited;
+	if (std::any_of(pairs_.begin(), pairs_.end(), [&](const member &m) {
+		    return m.pair->has_noticeable(*this, solicited_only);
 	    }))
 		note(true);
 }

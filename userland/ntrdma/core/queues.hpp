@@ -58,8 +58,9 @@ public:
 	void catch_up(const queue_pair &ending);
 	/// True if a queue pair has work left for its next progress().
 	bool unfinished() const;
-	/// The watcher is told once of the next completion (a solicited one), and at once if one of
-	/// a queue pair that has failed is there: nothing may follow that.
+	/// The watcher is told once of a completion (a solicited one, or a failure), at once if one
+	/// is there that was not polled: a program may take one completion for an event, and
+	/// devices compare with what was polled. So an event may find nothing, as by a device.
 	void request_notice(arm a);
 	bool armed() const { return armed_ != arm::none; }
 	/// A completion was stored in a queue pair's ring.

@@ -369,11 +369,11 @@ void queue_pair::finish_receive(status result, std::uint32_t bytes)
 {
 	current_.has_receive = false;
 	auto op = static_cast<operation>(current_.w.op);
-	put_done({current_.into.id, result, op, bytes, current_.w.imm},
-		 result != status::success || (current_.w.flags & solicited));
+	put_done({current_.into.id, result, op, bytes, current_.w.imm,
+		  result != status::success || (current_.w.flags & solicited)});
 }
 
-void queue_pair::put_done(const done_receive &d, bool note_solicited)
+void queue_pair::put_done(const done_receive &d)
 {
 	// With a shared receive queue, completions of several depths may wait.
 	if (done_put_ - done_got_ == dones_.size()) {
@@ -387,7 +387,7 @@ void queue_pair::put_done(const done_receive &d, bool note_solicited)
 		dones_ = std::move(more);
 	}
 	done_at(done_put_++) = d;
-	options_.recv_queue->note(note_solicited);
+	options_.recv_queue->note(d.solicited);
 }
 
 } // namespace coop::ntrdma

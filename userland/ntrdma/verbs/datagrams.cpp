@@ -313,7 +313,7 @@ void datagrams::complete(datagram_pair &p, const ibv_wc &wc, bool received, bool
 	q.datagrams.push_back(wc);
 	q.datagrams.back().qp_num = p.of->qp.qp_num;
 	(received ? p.unpolled_receives : p.unpolled_sends)++;
-	q.datagram_pairs.push_back(&p);
+	q.datagram_origins.push_back({&p, solicited});
 	q.core->note(solicited);
 }
 
@@ -494,13 +494,13 @@ void forget_datagrams(datagram_pair &p)
 {
 	for (ibv_cq *cq : {p.of->qp.send_cq, p.of->qp.recv_cq}) {
 		queue_of_completions &q = *of(cq);
-		for (std::size_t i = 0; i < q.datagram_pairs.size();) {
-			if (q.datagram_pairs[i] != &p) {
+		for (std::size_t i = 0; i < q.datagram_origins.size();) {
+			if (q.datagram_origins[i].pair != &p) {
 				i++;
 				continue;
 			}
 			auto at = static_cast<std::ptrdiff_t>(i);
-			q.datagram_pairs.erase(q.datagram_pairs.begin() + at);
+			q.datagram_origins.erase(q.datagram_origins.begin() + at);
 			q.datagrams.erase(q.datagrams.begin() + at);
 		}
 	}
@@ -525,11 +525,11 @@ int poll_datagrams(queue_of_completions &q, int count, ibv_wc *out)
 	int n = 0;
 	for (; n < count && !q.datagrams.empty(); n++) {
 		out[n] = q.datagrams.front();
-		datagram_pair &p = *q.datagram_pairs.front();
+		datagram_pair &p = *q.datagram_origins.front().pair;
 		// The opcode of a failed request is undefined; the pair counts by what it was.
 		(out[n].opcode == IBV_WC_RECV ? p.unpolled_receives : p.unpolled_sends)--;
 		q.datagrams.pop_front();
-		q.datagram_pairs.pop_front();
+		q.datagram_origins.pop_front();
 	}
 	return n;
 }

@@ -50,9 +50,14 @@ struct queue_of_completions {
 	std::unique_ptr<completion_queue> core;
 	// Those of UD queue pairs, and of which each is.
 	std::deque<ibv_wc> datagrams;
-	std::deque<datagram_pair *> datagram_pairs;
+	struct origin {
+		datagram_pair *pair;
+		bool solicited; // or failed
+	};
+	std::deque<origin> datagram_origins;
 	std::uint32_t datagram_users = 0;
-	std::uint32_t given = 0; // events that programs got and have to acknowledge
+	std::uint32_t polled_unseen = 0; // datagrams polled since the sockets were looked at
+	std::uint32_t given = 0;         // events that programs got and have to acknowledge
 };
 
 struct shared_queue {

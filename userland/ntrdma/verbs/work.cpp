@@ -37,6 +37,10 @@ static_assert(static_cast<int>(local_write) == IBV_ACCESS_LOCAL_WRITE &&
 	      static_cast<int>(remote_atomic) == IBV_ACCESS_REMOTE_ATOMIC);
 static_assert(sizeof(segment) == sizeof(ibv_sge));
 
+// A program that keeps as many sends outstanding as it polls at once always finds completions; it
+// gets its datagrams all the same, since the sockets are looked at once for so many of them.
+constexpr std::uint32_t looks_least = 16;
+
 ibv_wc_opcode opcode_of(const completion &c)
 {
 	if (c.receive)
@@ -168,9 +172,13 @@ int poll_cq(ibv_cq *cq, int count, ibv_wc *out)
 	if (!q.datagram_users && !q.core->stirs())
 		return 0;
 	std::array<completion, 32> got;
-	if (q.datagram_users && std::cmp_less(q.datagrams.size(), count))
+	if (q.datagram_users &&
+	    (std::cmp_less(q.datagrams.size(), count) || q.polled_unseen >= looks_least)) {
 		find_datagrams(device)->receive();
+		q.polled_unseen = 0;
+	}
 	int n = q.datagrams.empty() ? 0 : poll_datagrams(q, count, out);
+	q.polled_unseen += static_cast<std::uint32_t>(n);
 	while (n < count) {
 		std::size_t most = std::min<std::size_t>(got.size(), count - n);
 		std::size_t k = of(cq)->core->poll({got.data(), most});
@@ -203,6 +211,11 @@ int req_notify_cq(ibv_cq *cq, int solicited_only)
 	of(cq)->core->request_notice(solicited_only ? completion_queue::arm::solicited
 						    : completion_queue::arm::any);
 	of(cq->context)->device->will_wait();
+	for (const auto &o : of(cq)->datagram_origins)
+		if (o.solicited || !solicited_only) {
+			of(cq)->core->note(o.solicited);
+			break;
+		}
 	if (of(cq)->datagram_users)
 		find_datagrams(of(cq->context)->device)->wake();
 	return 0;
