@@ -51,9 +51,9 @@ demo: $(B)/release/for-demo ## a daemon and three nodes on this machine: watch d
 deps-optional-vm:
 	@tools/install-deps vm || echo "check: nothing will run in emulated machines" >&2
 
-# Without PostgreSQL its test is skipped.
+# Without PostgreSQL and Open MPI their tests are skipped.
 deps-optional-programs:
-	@tools/install-deps programs || echo "check: PostgreSQL will not be run" >&2
+	@tools/install-deps programs || echo "check: PostgreSQL and Open MPI will not be run" >&2
 
 check: deps-build+run+check deps-optional-vm deps-optional-programs ## every suite in its short form; ends with "N passed, N failed"
 	@tests/run

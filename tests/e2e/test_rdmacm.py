@@ -67,6 +67,27 @@ def test_a_listener_takes_all_events_of_its_unread_requests_along():
     assert (child.returncode, out) == (0, "unread: 0\nunread: 0 1\nnext event: 0\n")
 
 
+DOMAINS = CM + """
+address = address_of(127, 0, 0, 1)
+resolved, bound = channel(), channel()
+client, listener = identifier(resolved), identifier(bound)
+assert not cm.rdma_bind_addr(listener, address)
+assert not cm.rdma_resolve_addr(client, None, address, 1000) and take(resolved) == 0
+def domain(id):
+    return ctypes.c_void_p.from_address(id.value + 400).value
+print(domain(client) is not None, domain(client) == domain(listener))
+assert not cm.rdma_destroy_id(client)
+print(domain(listener) is not None)
+"""
+
+
+def test_all_identifiers_have_one_protection_domain():
+    """What a program registers before it makes a queue pair serves each of its connections."""
+    with started("python3", "-c", DOMAINS, str(PORT)) as child:
+        out, _ = child.communicate(timeout=DEADLINE)
+    assert (child.returncode, out) == (0, "True True\nTrue\n")
+
+
 # Their threads live on; the identifier has started that of librdmacm.
 UNLOADED = CM + """
 import _ctypes

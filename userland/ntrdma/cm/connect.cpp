@@ -88,7 +88,8 @@ int find_route(identifier *i, const sockaddr *src, const sockaddr *dst)
 		return -errno;
 	if (gid_index(device, by.own) < 0)
 		return -EADDRNOTAVAIL;
-	i->id.verbs = device;
+	if (!m.give_device(i))
+		return -errno;
 	std::uint16_t port =
 		known(&i->id.route.addr.src_addr) ? port_of(&i->id.route.addr.src_addr) : 0;
 	i->id.route.addr.src_storage = own;
@@ -113,7 +114,7 @@ int resolve(identifier *i, bool here, const sockaddr *src, const sockaddr *dst)
 		return r;
 	}
 	if (here)
-		i->id.verbs = manager::instance().device();
+		manager::instance().give_device(i);
 	if (!known(own) || is_any(own)) {
 		std::uint16_t port = known(own) ? port_of(own) : 0;
 		copy_address(&a.src_storage, dst);
@@ -179,7 +180,7 @@ COOP_CM int rdma_bind_addr(rdma_cm_id *id, sockaddr *a)
 	if (!bind_port(id->ps, &id->route.addr.src_addr, &i->socket, &i->far_listener))
 		return -1;
 	if (!is_any(a)) {
-		if (!(id->verbs = m.device()))
+		if (!m.give_device(i))
 			return -1;
 		id->port_num = 1;
 	}

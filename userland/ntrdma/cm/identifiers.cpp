@@ -105,8 +105,6 @@ COOP_CM int rdma_destroy_id(rdma_cm_id *id)
 	}
 	m.acknowledged.wait(held, [&] { return !i->unacknowledged; });
 	held.unlock();
-	if (i->own_pd)
-		ibv_dealloc_pd(id->pd);
 	if (i->synchronous)
 		rdma_destroy_event_channel(id->channel);
 	delete i;

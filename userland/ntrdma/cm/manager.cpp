@@ -83,6 +83,15 @@ ibv_context *manager::device()
 	return device_;
 }
 
+bool manager::give_device(identifier *i)
+{
+	if (!device() || (!domain_ && !(domain_ = ibv_alloc_pd(device_))))
+		return false;
+	i->id.verbs = device_;
+	i->id.pd = domain_;
+	return true;
+}
+
 void manager::add(identifier *i)
 {
 	all_.push_back(i);
@@ -325,7 +334,7 @@ identifier *manager::take_caller(identifier *listener, unique_fd fd)
 	i->id.ps = listener->id.ps;
 	i->id.qp_type = listener->id.qp_type;
 	i->id.port_num = 1;
-	i->id.verbs = device();
+	give_device(i);
 	i->at = stage::requested;
 	i->socket = std::move(fd);
 	i->listener = listener;

@@ -68,7 +68,7 @@ struct identifier {
 	std::uint8_t responder_resources = 1, initiator_depth = 1;
 	std::uint32_t unacknowledged = 0;
 	bool synchronous = false; // made without a channel: calls wait for their event
-	bool own_pd = false, own_cqs = false;
+	bool own_cqs = false;
 	bool told_end = false;
 	bool replied = false; // a REP has come
 	message request{};    // of a client
@@ -94,6 +94,9 @@ public:
 	std::condition_variable acknowledged;
 	/// The device; opened once. Null and errno if that fails.
 	ibv_context *device();
+	/// Gives it the device, and the one protection domain that all identifiers have by default:
+	/// what programs register there serves each of them. False and errno if there is no device.
+	bool give_device(identifier *);
 	/// As the environment says.
 	backend reaches();
 
@@ -133,6 +136,7 @@ private:
 	int patience_left() const;
 
 	ibv_context *device_ = nullptr;
+	ibv_pd *domain_ = nullptr; // as long as the device
 	std::optional<backend> reaches_;
 	std::vector<identifier *> all_;
 	unique_fd epoll_, wake_;

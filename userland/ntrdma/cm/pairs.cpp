@@ -43,11 +43,6 @@ COOP_CM int rdma_create_qp(rdma_cm_id *id, ibv_pd *pd, ibv_qp_init_attr *a)
 		return fail_with(EINVAL);
 	if (pd && pd->context != id->verbs)
 		return fail_with(EINVAL);
-	if (!pd && !id->pd) {
-		if (!(id->pd = ibv_alloc_pd(id->verbs)))
-			return -1;
-		i->own_pd = true;
-	}
 	if (!pd)
 		pd = id->pd;
 	if (!a->send_cq) {
@@ -117,14 +112,8 @@ COOP_CM void rdma_destroy_qp(rdma_cm_id *id)
 
 COOP_CM int rdma_create_srq(rdma_cm_id *id, ibv_pd *pd, ibv_srq_init_attr *a)
 {
-	identifier *i = of(id);
 	if (id->srq || !id->verbs)
 		return fail_with(EINVAL);
-	if (!pd && !id->pd) {
-		if (!(id->pd = ibv_alloc_pd(id->verbs)))
-			return -1;
-		i->own_pd = true;
-	}
 	id->srq = ibv_create_srq(pd ? pd : id->pd, a);
 	return id->srq ? 0 : -1;
 }

@@ -185,6 +185,19 @@ bool queue_pair::has_noticeable(const completion_queue &queue, bool solicited_on
 	return false;
 }
 
+std::size_t queue_pair::waiting(const completion_queue &queue) const
+{
+	std::size_t n = 0;
+	if (&queue == options_.send_queue)
+		for (std::uint32_t i = send_cmpl_; i != send_cons_; i++) {
+			const pending_send &p = sends_[i & send_mask_];
+			n += p.result != status::success || (p.r.flags & signalled);
+		}
+	if (&queue == options_.recv_queue)
+		n += done_put_ - done_got_;
+	return n;
+}
+
 bool queue_pair::progress(bool posted)
 {
 	bool found = work(posted);

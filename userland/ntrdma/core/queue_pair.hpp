@@ -124,6 +124,8 @@ public:
 	/// True if reap() finds one that is worth a notice: of these, also if only solicited ones
 	/// and failures are.
 	bool has_noticeable(const completion_queue &queue, bool solicited_only) const;
+	/// How many completions of that queue are there to be polled.
+	std::size_t waiting(const completion_queue &) const;
 	/// Works off what the peer stored. False if nothing had changed.
 	bool progress(bool posted = false);
 	/// The same, but an end of the link is left for the next progress().

@@ -71,6 +71,14 @@ bool completion_queue::unfinished() const
 			   [](const member &m) { return m.pair->unfinished(); });
 }
 
+std::size_t completion_queue::waiting() const
+{
+	std::size_t n = 0;
+	for (const member &m : pairs_)
+		n += m.pair->waiting(*this);
+	return n;
+}
+
 void completion_queue::request_notice(arm a)
 {
 	armed_ = armed_ == arm::any ? armed_ : a;

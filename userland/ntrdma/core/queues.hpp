@@ -48,6 +48,8 @@ public:
 	void add(queue_pair &);
 	void remove(queue_pair &);
 	bool in_use() const { return !pairs_.empty(); }
+	/// How many completions are there to be polled.
+	std::size_t waiting() const;
 
 	/// False if poll() would find nothing, and make no progress.
 	bool stirs() const;

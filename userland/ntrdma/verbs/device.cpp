@@ -3,6 +3,7 @@
 //
 // Every program of a user sees the same device, coop0, with one InfiniBand port of LID 1. What the
 // device does not offer is zero or absent in its attributes, and its calls say EOPNOTSUPP.
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -161,6 +162,21 @@ COOP_VERB int ibv_get_device_index(ibv_device *)
 	return 0;
 }
 
+/// Nothing is extended but the count of ports, which the plain attributes cannot tell above 255.
+/// `size`: of the program's attributes; those of older programs end sooner.
+static int query_extended(ibv_context *c, const ibv_query_device_ex_input *,
+			  ibv_device_attr_ex *out, std::size_t size)
+{
+	ibv_device_attr_ex a{};
+	if (size < sizeof(a.orig_attr))
+		return EINVAL;
+	ibv_query_device(c, &a.orig_attr);
+	a.phys_port_cnt_ex = a.orig_attr.phys_port_cnt;
+	std::memset(out, 0, size);
+	std::memcpy(out, &a, std::min(size, sizeof(a)));
+	return 0;
+}
+
 COOP_VERB ibv_context *ibv_open_device(ibv_device *device)
 {
 	if (device != &the_device) {
@@ -185,6 +201,7 @@ COOP_VERB ibv_context *ibv_open_device(ibv_device *device)
 	handle->cmd_fd = -1;
 	handle->async_fd = coop::event_count::open();
 	pthread_mutex_init(&handle->mutex, nullptr);
+	c->v.query_device_ex = query_extended;
 	handle->ops.poll_cq = verbs::poll_cq;
 	handle->ops.req_notify_cq = verbs::req_notify_cq;
 	handle->ops.post_send = verbs::post_send;
@@ -302,12 +319,22 @@ COOP_VERB int _ibv_query_gid_ex(ibv_context *c, std::uint32_t port, std::uint32_
 COOP_VERB ssize_t _ibv_query_gid_table(ibv_context *c, ibv_gid_entry *entries, std::size_t most,
 				       std::uint32_t flags, std::size_t size)
 {
+	if (flags)
+		return -EOPNOTSUPP;
+	if (size < sizeof(*entries))
+		return -EINVAL;
 	std::size_t n = 0;
-	for (std::uint32_t index = 0; n < most; index++) {
-		int rc = _ibv_query_gid_ex(c, 1, index, entries + n, flags, size);
-		if (rc && rc != ENODATA)
-			return n || rc == EINVAL ? static_cast<ssize_t>(n) : -rc;
-		n += !rc;
+	auto length = static_cast<std::uint32_t>(verbs::own_addresses().size());
+	for (std::uint32_t index = 0; index < length; index++) {
+		ibv_gid_entry e;
+		if (_ibv_query_gid_ex(c, 1, index, &e, 0, sizeof(e)))
+			continue;
+		if (n == most)
+			return -EINVAL; // as the kernel: all, or none
+		// A newer program's entries are longer.
+		auto *to = reinterpret_cast<std::uint8_t *>(entries) + n++ * size;
+		std::memset(to, 0, size);
+		std::memcpy(to, &e, sizeof(e));
 	}
 	return static_cast<ssize_t>(n);
 }

@@ -35,6 +35,10 @@ COOP_VERB int ibv_resize_cq(ibv_cq *cq, int cqe)
 {
 	if (cqe < 1 || cqe > 1 << 22)
 		return EINVAL;
+	auto held = of(cq->context)->device->hold();
+	// They would not fit on a device, which refuses.
+	if (of(cq)->core->waiting() + of(cq)->datagrams.size() > static_cast<std::size_t>(cqe))
+		return EINVAL;
 	cq->cqe = cqe;
 	return 0;
 }
