@@ -204,6 +204,8 @@ void connection::readable()
 		const std::size_t room = in_.size() - have_;
 		const ssize_t n = ::recv(fd_, in_.data() + have_, room, MSG_DONTWAIT);
 		if (n > 0) {
+			if (session_)
+				session_->hears();
 			have_ += static_cast<std::size_t>(n);
 			drained = static_cast<std::size_t>(n) < room;
 		} else if (n == 0)
@@ -650,6 +652,7 @@ void connection::proof(const request &r)
 				self->flush();
 		},
 		shake_.version >= COOP_ST_VERSION_ROLES);
+	session_->hears();
 	session_->takes_bundles = shake_.version >= coop_st_op_since(COOP_ST_BUNDLE);
 	{
 		std::lock_guard lock(mutex_);

@@ -45,13 +45,50 @@ lease_table::lease_table(inode_table &inodes) :
 
 void lease_table::run(todo &&t)
 {
-	for (const auto &[who, file] : t.recalls) {
+	for (const told &r : t.recalls) {
 		coop_st_body b{};
-		b.fid = file;
-		who->push(COOP_ST_LEASE_RECALL, b);
+		b.fid = r.file;
+		r.who->push(COOP_ST_LEASE_RECALL, b);
 	}
+	if (!t.recalls.empty())
+		await_answers(t.recalls);
 	for (const auto &go : t.go)
 		go();
+}
+
+// After the recalls have been pushed: input that comes later is answered behind them.
+void lease_table::await_answers(const std::vector<told> &recalls)
+{
+	constexpr clock::time_point never{};
+	locked([&](todo &out) {
+		const auto now = clock::now();
+		for (const told &r : recalls) {
+			if (r.when == never)
+				continue;
+			const recall waits{r.file, r.who.get(), r.when};
+			const auto since = r.who->of_bundle ? r.when : r.who->heard();
+			const auto end = since + lease_answer_time;
+			if (now < end)
+				recalls_.emplace(end, waits);
+			else if (lapse_locked(waits, out))
+				count.unanswered.fetch_add(1, std::memory_order_relaxed);
+		}
+	});
+}
+
+// True: the lease stood, and has ended.
+bool lease_table::lapse_locked(const recall &r, todo &out)
+{
+	const auto it = files_.find(r.file);
+	if (it == files_.end())
+		return false;
+	const auto &holders = it->second.holders;
+	const bool stands = std::any_of(holders.begin(), holders.end(), [&](const holder &h) {
+		return h.who.get() == r.who && h.recalled == r.when;
+	});
+	if (stands)
+		remove_locked(it, r.who, out);
+	return stands;
 }
 
 bool lease_table::others_hold(const file &f, const session *by)
@@ -341,8 +378,7 @@ void lease_table::recall_one_locked(const coop_fid &id, holder &h, todo &out)
 	if (h.recalled != clock::time_point{})
 		return;
 	h.recalled = clock::now();
-	recalls_.push_back({h.recalled, id, h.who.get()});
-	out.recalls.emplace_back(h.who, id);
+	out.recalls.push_back({h.who, id, h.recalled});
 	count.recalled.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -375,7 +411,7 @@ bool lease_table::begin(const std::shared_ptr<session> &by, const extent &touche
 			// The requester gets this recall before the reply to its change.
 			if (i >= keeps && held_.contains(c->by) &&
 			    held_.at(c->by).contains(what[i])) {
-				out.recalls.emplace_back(by, what[i]);
+				out.recalls.push_back({by, what[i], {}});
 				remove_locked(it, c->by, out);
 			}
 		}
@@ -500,19 +536,9 @@ void lease_table::expire(clock::time_point now)
 {
 	std::size_t lost = 0;
 	locked([&](todo &out) {
-		for (; !recalls_.empty() && now - recalls_.front().when >= lease_answer_time;
-		     recalls_.pop_front()) {
-			const recall &r = recalls_.front();
-			const auto it = files_.find(r.file);
-			if (it == files_.end())
-				continue;
-			for (const holder &h : it->second.holders)
-				if (h.who.get() == r.who && h.recalled == r.when) {
-					lost++;
-					remove_locked(it, r.who, out);
-					break;
-				}
-		}
+		const auto end = recalls_.upper_bound(now);
+		for (auto r = recalls_.begin(); r != end; r = recalls_.erase(r))
+			lost += lapse_locked(r->second, out);
 	});
 	count.unanswered.fetch_add(lost, std::memory_order_relaxed);
 	if (lost)

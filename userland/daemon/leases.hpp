@@ -3,9 +3,15 @@
 //
 // A lease is on one file or directory, for reading. It covers the attributes, a regular file's
 // contents and a directory's names. Before a change the leases of all other clients are recalled,
-// and the change waits until they are returned or the recall has been unanswered for
-// lease_answer_time. A client that hears nothing from us stops trusting its leases sooner than
-// that.
+// and the change waits until they are returned, or until lease_answer_time has passed since the
+// client's latest input before the recall.
+//
+// Why the client does not rely on the lease then: the recall leaves before the replies to all later
+// input, so a client that takes such a reply has taken the recall first. The replies before the
+// recall answer older input, and a client trusts its leases for a shorter time than ours since it
+// sent the latest request that was answered. So a client that has been silent for that long when
+// its lease is recalled delays nobody, and one that stops delays others once. The end of its
+// connection proves nothing sooner: the client may not know of it yet.
 //
 // No lease is granted while a change is under way. So the order "grant, look at the file, then
 // check its user's rights" gives a client nothing older than its lease. A lease that a client may
@@ -27,6 +33,7 @@
 #include <chrono>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -45,7 +52,7 @@ class session;
 constexpr std::size_t leases_max = 10000; // per session
 // Expected events of a directory. Beyond that, a client's own change may recall its lease.
 constexpr std::size_t names_expected = 1024;
-// A recall that is unanswered for this time ends the lease.
+// After this time since the latest input before its recall, a client does not rely on a lease.
 constexpr std::chrono::milliseconds lease_answer_time{COOP_ST_LEASE_TRUST_MS + 5000};
 
 class lease_table
@@ -153,9 +160,9 @@ private:
 		std::uint64_t since = 0;      // by the export's clock: before it was granted
 	};
 	struct recall {
-		clock::time_point when;
 		coop_fid file;
 		const session *who; // only compared, never dereferenced
+		clock::time_point when;
 	};
 	struct change {
 		const session *by;
@@ -181,8 +188,13 @@ private:
 	using files = std::unordered_map<coop_fid, file, fid_hash, fid_equal>;
 	using set = std::unordered_set<coop_fid, fid_hash, fid_equal>;
 	// Work to do after the lock has been released.
+	struct told {
+		std::shared_ptr<session> who;
+		coop_fid file;
+		clock::time_point when; // zero: the lease has ended already
+	};
 	struct todo {
-		std::vector<std::pair<std::shared_ptr<session>, coop_fid>> recalls;
+		std::vector<told> recalls;
 		std::vector<std::function<void()>> go;
 		std::vector<std::shared_ptr<session>> unused; // we may hold their last reference
 	};
@@ -203,6 +215,8 @@ private:
 	void recall_one_locked(const coop_fid &, holder &, todo &);
 	void recall_locked(const coop_fid &, file &, const session *but, todo &);
 	void remove_locked(files::iterator, const session *, todo &);
+	bool lapse_locked(const recall &, todo &);
+	void await_answers(const std::vector<told> &);
 	void tidy_locked(files::iterator);
 	bool stat_locked(const file &, coop_st_time &changed) const;
 	void on_event(int watch, const file_watch::names &);
@@ -214,7 +228,7 @@ private:
 	files files_;
 	std::unordered_map<const session *, set> held_;
 	std::unordered_map<int, coop_fid> watched_, guarded_;
-	std::deque<recall> recalls_; // oldest first; some are already answered
+	std::multimap<clock::time_point, recall> recalls_; // by their end; some are answered
 	std::size_t total_ = 0;
 	number last_ = 0;
 	file_watch watch_; // destroyed first: its thread calls on_event()
