@@ -10,7 +10,7 @@ namespace coop::daemon
 {
 
 bundle::bundle(lease_table &leases) :
-	holder(std::make_shared<session>("a bundle", true)),
+	holder(std::make_shared<session>("a bundle", nullptr, true)),
 	leases_(leases)
 {
 }

@@ -634,8 +634,13 @@ void connection::proof(const request &r)
 	if (!err && !server_.known(*this))
 		err = -EUSERS;
 	if (!err) {
-		s = server_.attach(shake_.session, fresh);
-		err = s ? 0 : -EUSERS;
+		err = server_.attach(shake_.session, *in, fresh, s);
+		if (err == -EACCES) {
+			server_.auth_failures.fetch_add(1, std::memory_order_relaxed);
+			spdlog::warn("{}: export {}: its session is of another export; connection "
+				     "refused",
+				     peer_, in->name());
+		}
 	}
 	if (err) {
 		state_ = state::over;

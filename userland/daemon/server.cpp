@@ -227,18 +227,22 @@ void server::gone(connection &c)
 	connections_.erase(c.shared_from_this());
 }
 
-std::shared_ptr<session> server::attach(const std::string &id, bool &fresh)
+int server::attach(const std::string &id, const exported &in, bool &fresh,
+		   std::shared_ptr<session> &out)
 {
 	std::lock_guard lock(mutex_);
 	auto it = sessions_.find(id);
 	fresh = it == sessions_.end() || !it->second->relied_on;
 	if (it == sessions_.end()) {
 		if (sessions_.size() >= sessions_max)
-			return nullptr;
-		it = sessions_.emplace(id, std::make_shared<session>(id)).first;
+			return -EUSERS;
+		it = sessions_.emplace(id, std::make_shared<session>(id, &in)).first;
 	}
+	if (it->second->in != &in)
+		return -EACCES;
 	it->second->attached++;
-	return it->second;
+	out = it->second;
+	return 0;
 }
 
 void server::detach(const std::shared_ptr<session> &s, bool forget)

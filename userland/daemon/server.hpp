@@ -79,7 +79,9 @@ public:
 	event_loop &loop() { return loop_; }
 	const secret &key() const { return key_; }
 	std::uint16_t newest_version() const { return settings_.newest_version; }
-	std::shared_ptr<session> attach(const std::string &id, bool &fresh); // null: too many
+	// Finds or makes the session. -EUSERS: too many; -EACCES: it is of another export.
+	[[nodiscard]] int attach(const std::string &id, const exported &, bool &fresh,
+				 std::shared_ptr<session> &);
 	void detach(const std::shared_ptr<session> &, bool forget);
 	bool known(connection &); // authenticated; false: too many connections
 	void gone(connection &);

@@ -66,12 +66,16 @@ public:
 	using clock = std::chrono::steady_clock;
 
 	// A bundle's session is no client's: it only holds leases.
-	explicit session(std::string id, bool of_bundle = false) :
+	explicit session(std::string id, const exported *in = nullptr, bool of_bundle = false) :
 		id(std::move(id)),
+		in(in),
 		of_bundle(of_bundle)
 	{
 	}
 	const std::string id;
+	// Its open files passed the checks of this export, whose options hold for all requests on
+	// them. So no connection through another export may use the session.
+	const exported *const in;
 	const bool of_bundle;
 
 	[[nodiscard]] std::shared_ptr<open_file> find(std::uint64_t open_id);

@@ -76,18 +76,19 @@ protected:
 			return -1;
 		return static_cast<int>(h.status);
 	}
-	unique_fd admitted() // without a key any proof passes
+	// Without a key any proof passes.
+	unique_fd admitted(u8 session = 1, const std::string &to = "/data", int expected = 0)
 	{
 		unique_fd fd = raw();
 		coop_st_body b{};
 		coop_st_header h;
 		b.version_min = b.version_max = COOP_ST_VERSION;
-		b.session[0] = 1;
-		b.text = {reinterpret_cast<const u8 *>("/data"), 5};
+		b.session[0] = session;
+		b.text = {reinterpret_cast<const u8 *>(to.data()), static_cast<u32>(to.size())};
 		EXPECT_TRUE(send(fd.get(), message(COOP_ST_HELLO, 1, b)));
 		EXPECT_EQ(status(fd.get(), h), 0);
 		EXPECT_TRUE(send(fd.get(), message(COOP_ST_PROOF_OP, 2, b)));
-		EXPECT_EQ(status(fd.get(), h), 0);
+		EXPECT_EQ(status(fd.get(), h), expected);
 		return fd;
 	}
 	void still_serves()
@@ -154,6 +155,19 @@ TEST_F(daemon_hostile, requests_before_the_proof_are_not_served)
 	EXPECT_EQ(server_->auth_failures, 1u);
 	send(wrong.get(), message(COOP_ST_GETATTR, 3, b));
 	EXPECT_EQ(status(wrong.get(), h), EPROTO);
+	still_serves();
+}
+
+// Else a file that was opened under the rules of one export could be used under those of another.
+TEST_F(daemon_hostile, a_session_cannot_change_to_another_export)
+{
+	settings_.exports.push_back({"other", tree_.string()});
+	up();
+	const unique_fd first = admitted(1, "/data"), second = admitted(2, "/other");
+	EXPECT_TRUE(closed(admitted(1, "/other", EACCES).get()));
+	EXPECT_TRUE(closed(admitted(2, "data", EACCES).get()));
+	EXPECT_EQ(server_->auth_failures, 2u);
+	const unique_fd again = admitted(1, "data"); // its own, named in the other way
 	still_serves();
 }
 
