@@ -28,6 +28,7 @@ extern "C" {
 #define COOP_ST_VERSION_MIN   7          /* without ROLES and READ_SHARED */
 #define COOP_ST_VERSION_ROLES 8          /* the first with them */
 #define COOP_ST_VERSION_JOIN  9          /* the first with JOIN, READ_CHAINED and BUNDLE */
+#define COOP_ST_VERSION_NAMED 10         /* the first with flag NAMED of OPEN */
 #define COOP_ST_HEADER        32         /* bytes */
 #define COOP_ST_TAIL          16         /* bytes after a streamed READ's data */
 #define COOP_ST_BODY_MAX      8192       /* bytes of a body */
@@ -157,9 +158,10 @@ enum coop_st_open_flag {
 	COOP_ST_O_TRUNC = 4,
 	COOP_ST_O_APPEND = 8,
 	COOP_ST_O_EXCL = 16,
-	COOP_ST_O_AGAIN = 32, /* opened again in a new session: no truncation, no inline data */
-	COOP_ST_O_EXEC = 64,  /* for execution: needs the right to execute instead of to read */
-	COOP_ST_O_ALL = 127,
+	COOP_ST_O_AGAIN = 32,  /* opened again in a new session: no truncation, no inline data */
+	COOP_ST_O_EXEC = 64,   /* for execution: needs the right to execute instead of to read */
+	COOP_ST_O_NAMED = 128, /* ESTALE if the file has no name; since version 10 */
+	COOP_ST_O_ALL = 255,
 };
 
 enum coop_st_read_flag {                                /* 'flags' of both; 0: as READ */

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <fcntl.h>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -69,6 +70,8 @@ struct attributes {
 struct entry {
 	handle fh;
 	attributes attr;
+	// The name leads to it until the daemon recalls the lease of the name's directory.
+	bool name_leased = false;
 };
 
 struct open_result {
@@ -152,6 +155,10 @@ struct storage_options {
 	// Ask for leases. The three functions run on the connection's thread.
 	bool leases = false;
 	std::function<void(const coop_fid &)> on_recall; // the daemon waits for return_lease()
+	// The daemon is about to learn that we no longer rely on the lease of this file, or on any
+	// (0). Who else relies on it stops, and then calls then(), once, on any thread. Called on
+	// any thread; must not wait.
+	std::function<void(const coop_fid &, std::function<void()> then)> on_lease_over;
 	// The connection is lost, and with it all leases and roles.
 	std::function<void()> on_lost;
 	std::function<void()> on_tick; // about ten times a second
@@ -223,8 +230,11 @@ public:
 			    write_result &out, late_reply late = {}) = 0;
 	// The kernel's mark of an open for execution, in the flags that FUSE passes.
 	static constexpr int open_exec = 0x20;
-	// flags: O_ACCMODE | O_TRUNC | O_APPEND | open_exec, or O_EXCL (create). want_inline: most
-	// bytes wanted in the reply. late: for O_TRUNC, without version_before.
+	// In the same flags: -ESTALE, and nothing is done, if the file has no name.
+	static constexpr int open_named = 0x10;
+	static_assert(!(open_named & (O_ACCMODE | O_TRUNC | O_APPEND | O_EXCL | O_CREAT)));
+	// flags: O_ACCMODE | O_TRUNC | O_APPEND | open_exec | open_named, or O_EXCL (create).
+	// want_inline: most bytes wanted in the reply. late: for O_TRUNC, without version_before.
 	virtual int open(const caller &, const handle &, int flags, std::uint32_t want_inline,
 			 open_result &out, late_reply late = {}) = 0;
 	virtual int create(const caller &, const handle &dir, std::string_view name, int flags,
@@ -354,6 +364,8 @@ public:
 	// Returns a lease, or all (0), that we no longer trust. Returns at once; done: the daemon
 	// knows.
 	virtual void return_lease(const coop_fid &, std::function<void()> done) { done(); }
+	// Whether a request of this mount to change the file, or names in it, is under way.
+	virtual bool changes([[maybe_unused]] const handle &) { return false; }
 	// 0: the daemon answers and knows our session. All that it sent before the answer has been
 	// handled.
 	virtual int ping() { return 0; }

@@ -152,7 +152,8 @@ std::uint32_t open_flags(int flags)
 	       bit_if(mode != O_RDONLY, COOP_ST_O_WRITE) |
 	       bit_if(flags & O_TRUNC, COOP_ST_O_TRUNC) |
 	       bit_if(flags & O_APPEND, COOP_ST_O_APPEND) | bit_if(flags & O_EXCL, COOP_ST_O_EXCL) |
-	       bit_if(flags & storage::open_exec, COOP_ST_O_EXEC);
+	       bit_if(flags & storage::open_exec, COOP_ST_O_EXEC) |
+	       bit_if(flags & storage::open_named, COOP_ST_O_NAMED);
 }
 
 int fallocate_flags(int mode, std::uint32_t &out)

@@ -121,6 +121,7 @@ public:
 	}
 	// Whether the daemon may answer a read with the names of other nodes.
 	bool redirects() const { return options_.on_roles && version_ >= COOP_ST_VERSION_ROLES; }
+	bool knows_named() const { return version_ >= COOP_ST_VERSION_NAMED; }
 	bool bundles() const { return version_ >= coop_st_op_since(COOP_ST_BUNDLE); }
 	storage::traffic stats() const;
 	std::vector<storage::waiting> waiting() const;

@@ -17,6 +17,8 @@ int storage_opens::open(const caller &c, const handle &fh, int flags, std::uint3
 	coop_st_body ask = request_on(c, fh), got{};
 	std::string text;
 	ask.flags = open_flags(flags & ~O_EXCL);
+	if (!link_.knows_named())
+		ask.flags &= ~COOP_ST_O_NAMED;
 	ask.open_id = new_id();
 	ask.count = want;
 	const int err = link_.ask(
@@ -27,9 +29,15 @@ int storage_opens::open(const caller &c, const handle &fh, int flags, std::uint3
 			if (late)
 				late(o.err, o.err ? write_result{} : change_of(*o.body));
 		});
-	if (!err)
-		opened(c, fh, ask, got, out);
-	return err;
+	if (err)
+		return err;
+	// An older daemon does not look for a name.
+	if (flags & storage::open_named && !got.attr.nlink) {
+		forget(fh, ask.open_id);
+		return -ESTALE;
+	}
+	opened(c, fh, ask, got, out);
+	return 0;
 }
 
 int storage_opens::make(std::uint16_t op, const caller &c, coop_st_body ask, int flags,
@@ -63,7 +71,7 @@ void storage_opens::opened(const caller &c, const handle &fh, const coop_st_body
 	out.open_id = ask.open_id;
 	out.verifier = got.verifier;
 	out.openers.assign(got.nodes, got.nodes + got.n_nodes);
-	link_.opened(ask.open_id, {fh, c, ask.flags});
+	link_.opened(ask.open_id, {fh, c, ask.flags & ~COOP_ST_O_NAMED});
 }
 
 void storage_opens::open_as(std::uint64_t open_id, const caller &who, const handle &fh, int flags,

@@ -83,6 +83,14 @@ int has_content(const inode &n)
 	}
 }
 
+// Whether clients see a name of the file.
+bool has_name(inode &n)
+{
+	struct stat st;
+	const unsigned ours = n.in.unnamed().has(n.fid) ? 1 : 0;
+	return !::fstatat(n.path.get(), "", &st, AT_EMPTY_PATH) && st.st_nlink > ours;
+}
+
 struct timespec when(const coop_st_time &t, std::uint32_t valid, std::uint32_t set,
 		     std::uint32_t now)
 {
@@ -183,7 +191,7 @@ int service::setattr(const exported &in, session &s, call r, reply &out)
 int service::opened(session &s, inode_ref n, call r, std::uint32_t want_inline,
 		    lease_table::offer lease, reply &out)
 {
-	const std::uint32_t flags = r.body.flags;
+	const std::uint32_t flags = r.body.flags & ~COOP_ST_O_NAMED;
 	const std::uint64_t open_id = r.body.open_id;
 	const coop_st_cred &cred = r.body.cred;
 	auto f = std::make_shared<open_file>();
@@ -300,6 +308,8 @@ int service::open(const exported &in, session &s, call r, reply &out)
 		return err;
 	if (int err = has_content(*n))
 		return err;
+	if (r.body.flags & COOP_ST_O_NAMED && !has_name(*n))
+		return -ESTALE;
 	lease_table::offer lease = offer(s, r, n);
 	if (lease)
 		if (int err = attributes(*n, out.body.attr))

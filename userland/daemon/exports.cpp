@@ -3,6 +3,7 @@
 #include "userland/daemon/exports.hpp"
 
 #include <cerrno>
+#include <chrono>
 #include <climits>
 #include <cstring>
 #include <fcntl.h>
@@ -11,6 +12,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
+#include <thread>
 
 namespace coop::daemon
 {
@@ -64,6 +66,22 @@ int file_handle_of(int fd, file_id &id)
 	int mount;
 	id.head.handle_bytes = id_max;
 	return ::name_to_handle_at(fd, "", &id.head, &mount, AT_EMPTY_PATH) ? -errno : 0;
+}
+
+// The inode number of a file that has gone may be in use for one that is being made. Until that is
+// done, open_by_handle_at(2) says ENOMEM, and after it ESTALE.
+int open_by_id(int root, file_id &id, unique_fd &path)
+{
+	constexpr unsigned tries = 20;
+	constexpr std::chrono::milliseconds pause{1};
+	for (unsigned i = 1;; i++) {
+		path = unique_fd(::open_by_handle_at(root, &id.head, O_PATH | O_CLOEXEC));
+		if (path)
+			return 0;
+		if (errno != ENOMEM || i == tries)
+			return errno == ENOENT ? -ESTALE : -errno;
+		std::this_thread::sleep_for(pause);
+	}
 }
 
 bool same_file(int a, int b)
@@ -227,8 +245,7 @@ int exported::open(std::string_view h, unique_fd &path, coop_fid &fid) const
 		id.head.handle_bytes = static_cast<unsigned>(bytes.size());
 		id.head.handle_type = type;
 		std::memcpy(id.head.f_handle, bytes.data(), bytes.size());
-		path = unique_fd(::open_by_handle_at(root_.get(), &id.head, O_PATH | O_CLOEXEC));
-		return path ? 0 : errno == ENOENT ? -ESTALE : -errno;
+		return open_by_id(root_.get(), id, path);
 	}
 	if (kind != kind_path || !by_path_ || bytes.size() < path_id_size)
 		return -ESTALE;

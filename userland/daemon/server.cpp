@@ -319,6 +319,7 @@ void server::reap()
 			c->flush(); // pushes for which nothing was sent since
 		all.clear();
 		service_->leases.expire();
+		service_->replaced.expire();
 		if (!grace_over_ && std::chrono::steady_clock::now() - started_ >= session_grace) {
 			grace_over_ = true;
 			service_->end_grace();
@@ -357,6 +358,7 @@ void server::drain()
 	service_->audiences.on_linger({});
 	service_->freeze(); // before the sessions go
 	write_stats();
+	service_->replaced.clear();
 	service_->leases.clear(); // while the exports exist: open files of sessions refer to them
 }
 

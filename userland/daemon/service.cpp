@@ -433,18 +433,23 @@ int service::find_victim(const exported &in, const inode &dir, const std::string
 	});
 }
 
-void service::forget(const exported &in, const victim &v)
+void service::forget(const exported &in, victim &v)
 {
 	struct stat st;
 	if (::fstatat(v.path.get(), "", &st, AT_EMPTY_PATH) ||
 	    (st.st_nlink && !S_ISDIR(st.st_mode) && !in.unnamed().has(v.named.fid)))
 		return;
+	// Also if it is open, and so has a name of ours: its last close may come soon.
+	inode_ref node;
+	if (v.replaced && v.type == S_IFREG &&
+	    !inodes.put(in, v.named, std::move(v.path), v.type, node))
+		replaced.keep(std::move(node), static_cast<std::uint64_t>(st.st_blocks) * 512);
 	inodes.discard(v.named.handle);
 }
 
 template <class act>
-int service::removing(const exported &in, const inode &dir, const victim &gone,
-		      const coop_st_cred &cred, act change)
+int service::removing(const exported &in, const inode &dir, victim &gone, const coop_st_cred &cred,
+		      act change)
 {
 	if (gone.named.handle.empty())
 		return as(cred, change);
@@ -530,6 +535,7 @@ int service::rename(const exported &in, session &, call r, reply &)
 	victim gone;
 	if (int err = flags ? 0 : find_victim(in, *to, name2, r.body.cred, gone))
 		return err;
+	gone.replaced = true;
 	if (int err = removing(in, *to, gone, r.body.cred, [&] {
 		    if (::renameat2(from->path.get(), name.c_str(), to->path.get(), name2.c_str(),
 				    flags))

@@ -18,6 +18,7 @@
 #include "userland/daemon/lock_recovery.hpp"
 #include "userland/daemon/locks.hpp"
 #include "userland/daemon/members.hpp"
+#include "userland/daemon/replaced.hpp"
 #include "userland/daemon/session.hpp"
 #include "userland/daemon/stability.hpp"
 
@@ -83,6 +84,7 @@ public:
 	audience_table audiences;
 	holder_table holders;
 	inode_table inodes;
+	replaced_files replaced;
 	stability stable;
 	lock_table locks;
 	lock_recovery recovery;
@@ -154,14 +156,15 @@ private:
 		unique_fd path;
 		exported::named named; // no handle: there is no such file
 		mode_t type = 0;
+		bool replaced = false; // another file gets the name in the same step
 	};
 	[[nodiscard]] int find_victim(const exported &, const inode &dir, const std::string &name,
 				      const coop_st_cred &, victim &);
-	void forget(const exported &, const victim &);
+	void forget(const exported &, victim &);
 	// Runs change(), which removes a name of the victim. If it is the last one of an open file,
 	// the file lives on. The caller holds the directory's mutex.
 	template <class act>
-	int removing(const exported &, const inode &dir, const victim &, const coop_st_cred &,
+	int removing(const exported &, const inode &dir, victim &, const coop_st_cred &,
 		     act change);
 
 	int directory(const exported &, const coop_st_bytes &, inode_ref &);
