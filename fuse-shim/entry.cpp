@@ -3,6 +3,8 @@
 #include "fuse-shim/caller.hpp"
 #include "fuse-shim/shim.hpp"
 
+#include <cerrno>
+
 namespace coop::shim
 {
 
@@ -18,11 +20,27 @@ template <auto op, typename... A> void asked(fuse_req_t req, A... arguments)
 
 } // namespace
 
-fuse_entry_param make_entry(context &c, const client::entry &e, client::ticket asked)
+fuse_entry_param make_entry(context &c, const client::entry &e, const given_name &where,
+			    const asking &asked)
 {
 	client::inode *node = c.mount.inodes().ref(e);
-	c.mount.inodes().learn(*node, asked, e.attr, nullptr, true);
-	return entry_of(c, *node, e.attr);
+	c.mount.inodes().learn(*node, asked.files, e.attr, nullptr, true);
+	return entry_of(c, *node, e, where, asked);
+}
+
+// Without a lease nobody tells us when the name changes: the kernel asks for it each time. But it
+// does not for each directory on a path, nor for what a listing has just named.
+fuse_entry_param entry_of(context &c, client::inode &node, const client::entry &e,
+			  const given_name &where, const asking &asked)
+{
+	fuse_entry_param p = entry_of(c, node, e.attr);
+	const bool directory = S_ISDIR(e.attr.st.st_mode);
+	if (!e.name_leased && !directory && !where.listed)
+		p.entry_timeout = 0;
+	if (p.entry_timeout > 0)
+		c.names.given(where.dir, where.name, p.ino, e.name_leased || directory,
+			      asked.names);
+	return p;
 }
 
 fuse_entry_param entry_of(context &c, client::inode &node, const client::attributes &attr)
@@ -36,13 +54,28 @@ fuse_entry_param entry_of(context &c, client::inode &node, const client::attribu
 	return p;
 }
 
-void reply_entry(fuse_req_t req, const client::entry &e, client::ticket asked)
+void reply_entry(fuse_req_t req, const client::entry &e, const given_name &where,
+		 const asking &asked)
 {
 	context &c = context_of(req);
-	fuse_entry_param p = make_entry(c, e, asked);
+	fuse_entry_param p = make_entry(c, e, where, asked);
+	c.looks.looked_up(fuse_req_ctx(req)->pid, p.ino);
 	// The reply failed because the request was interrupted: the kernel has no reference.
 	if (fuse_reply_entry(req, &p) != 0)
 		c.mount.inodes().forget(&inode_of(c, p.ino), 1);
+}
+
+void reply_failed(fuse_req_t req, fuse_ino_t dir, int err)
+{
+	context &c = context_of(req);
+	const pid_t thread = fuse_req_ctx(req)->pid;
+	if (err == -ENOENT)
+		c.looks.looked_up(thread, 0);
+	if (err == -ESTALE && c.looks.has_gone(thread, dir))
+		err = -ENOENT;
+	else if (err == -ESTALE)
+		c.looks.tell(thread, dir);
+	reply_status(req, err);
 }
 
 const fuse_lowlevel_ops &operations()

@@ -7,7 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <stdexcept>
+#include <string>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/uio.h>
@@ -29,6 +31,17 @@ constexpr std::uint32_t killpriv_v2 = 1u << 28; // FUSE_HANDLE_KILLPRIV_V2, sinc
 // A process has one session. The id of its INIT if the kernel offers killpriv_v2, else 0.
 std::atomic<std::uint64_t> offered_by{0};
 std::atomic<bool> agreed{false};
+
+constexpr std::uint32_t init_has_more = 1u << 30; // FUSE_INIT_EXT, since 7.36: flags2 counts
+constexpr std::uint32_t expires_only = 1u << 3;   // FUSE_HAS_EXPIRE_ONLY in flags2, since 7.38
+constexpr std::uint32_t only_expire = 1;          // FUSE_EXPIRE_ONLY
+
+std::atomic<bool> expires_names{false};
+
+struct expired_name { // fuse_notify_inval_entry_out, since 7.38
+	std::uint64_t parent;
+	std::uint32_t name_length, flags;
+};
 
 struct statx_time { // fuse_sx_time
 	std::int64_t sec;
@@ -78,6 +91,13 @@ void look_at_init(const std::byte *request, std::size_t length)
 		    offsetof(fuse_init_in, flags) + sizeof(init.flags));
 	if (init.flags & killpriv_v2)
 		offered_by = head.unique;
+	std::uint32_t more;
+	constexpr std::size_t at =
+		sizeof(head) + offsetof(fuse_init_in, flags) + sizeof(init.flags);
+	if (init.flags & init_has_more && length >= at + sizeof(more)) {
+		std::memcpy(&more, request + at, sizeof(more));
+		expires_names = more & expires_only;
+	}
 }
 
 // libfuse answers INIT with a header and the arguments after it.
@@ -162,6 +182,24 @@ void reply_statx(fuse_req_t req, const client::attributes &a, double lifetime)
 bool storage_takes_set_id()
 {
 	return agreed;
+}
+
+bool kernel_expires_names()
+{
+	return expires_names;
+}
+
+// The kernel may have forgotten the directory or the name: that is an error of no interest.
+void expire_name(fuse_session *session, fuse_ino_t dir, std::string_view name)
+{
+	expired_name what{dir, static_cast<std::uint32_t>(name.size()), only_expire};
+	std::string text(name);
+	fuse_out_header head{};
+	head.len = static_cast<std::uint32_t>(sizeof(head) + sizeof(what) + text.size() + 1);
+	head.error = FUSE_NOTIFY_INVAL_ENTRY;
+	const iovec iov[] = {
+		{&head, sizeof(head)}, {&what, sizeof(what)}, {text.data(), text.size() + 1}};
+	(void)!::writev(fuse_session_fd(session), iov, std::size(iov));
 }
 
 void take_newer_requests(fuse_session *session)

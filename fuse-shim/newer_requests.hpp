@@ -30,6 +30,12 @@ void reply_statx(fuse_req_t, const client::attributes &, double lifetime);
 // reports a write that has to clear the bits by a SETATTR that sets nothing.
 bool storage_takes_set_id();
 
+// Whether the kernel can be made to ask for a name again without dropping it (Linux 6.2): known
+// after INIT.
+bool kernel_expires_names();
+// Makes it do so. Waits for the directory's inode lock.
+void expire_name(fuse_session *, fuse_ino_t dir, std::string_view name);
+
 // Call after mounting and before the session loop. Throws std::runtime_error.
 void take_newer_requests(fuse_session *);
 

@@ -84,14 +84,14 @@ bool add_dots(listing &l, ino_t self, off_t &offset)
 }
 
 bool add_entry(listing &l, context &c, fuse_ino_t dir, const client::dir_entry &e,
-	       client::ticket asked)
+	       const asking &asked)
 {
 	auto next = static_cast<off_t>(e.cookie);
 	if (reserved(dir, e.name))
 		return true; // hidden by the control directory, which is not listed
 	if (!l.plus || e.node.fh.empty())
 		return l.add_bare(e.name.c_str(), e.node.attr.st, next);
-	fuse_entry_param p = make_entry(c, e.node, asked);
+	fuse_entry_param p = make_entry(c, e.node, {dir, e.name, true}, asked);
 	bool fits = l.add(e.name.c_str(), p, next);
 	if (!fits)
 		c.mount.inodes().forget(&inode_of(c, p.ino), 1);
@@ -110,7 +110,7 @@ void list(fuse_req_t req, fuse_ino_t dir, std::size_t size, off_t offset, bool p
 	auto cookie = static_cast<std::uint64_t>(offset);
 	auto empty = l.used;
 	while (room && !end && l.used == empty) {
-		client::ticket asked = c.mount.inodes().now();
+		const asking asked(c);
 		std::vector<client::dir_entry> entries;
 		int err = c.mount.storage().readdir(
 			who, inode_of(c, dir).fh, cookie,
@@ -118,7 +118,7 @@ void list(fuse_req_t req, fuse_ino_t dir, std::size_t size, off_t offset, bool p
 		// Entries in the buffer hold references: send them; the next read returns the
 		// error.
 		if (err && l.used == 0)
-			return reply_status(req, err);
+			return reply_status(req, err == -ESTALE ? -ENOENT : err); // it was removed
 		if (err || entries.empty())
 			break;
 		cookie = entries.back().cookie;
@@ -133,18 +133,28 @@ void list(fuse_req_t req, fuse_ino_t dir, std::size_t size, off_t offset, bool p
 
 } // namespace
 
-// Reading a directory needs storage anyway; this refuses early a caller without permission.
+// Reading a directory needs storage anyway; this refuses early a caller without permission. One
+// that was removed opens if the path leads nowhere else: its names are gone, and reading it says
+// so.
 void op_opendir(fuse_req_t req, fuse_ino_t ino, fuse_file_info *fi)
 {
 	context &c = context_of(req);
-	if (!control::owns(ino)) {
-		std::vector<client::dir_entry> none;
-		bool end;
-		int err = c.mount.storage().readdir(caller_of(req), inode_of(c, ino).fh, 0, 0, none,
-						    end);
-		if (err)
-			return reply_status(req, err);
+	if (control::owns(ino)) {
+		fuse_reply_open(req, fi);
+		return;
 	}
+	const pid_t thread = fuse_req_ctx(req)->pid;
+	const bool second = c.looks.is_second(thread, ino);
+	std::vector<client::dir_entry> none;
+	bool end;
+	int err = -ESTALE;
+	if (second || !c.names.doubtful(ino))
+		err = c.mount.storage().readdir(caller_of(req), inode_of(c, ino).fh, 0, 0, none,
+						end);
+	if (err == -ESTALE && !second)
+		c.looks.tell(thread, ino);
+	if (err && !(err == -ESTALE && second))
+		return reply_status(req, err);
 	fuse_reply_open(req, fi);
 }
 
@@ -164,8 +174,9 @@ void op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int, fuse_file_info *)
 {
 	context &c = context_of(req);
 	client::write_result r;
-	reply_status(req,
-		     control::owns(ino) ? 0 : c.mount.storage().commit(inode_of(c, ino).fh, 0, r));
+	const int err =
+		control::owns(ino) ? 0 : c.mount.storage().commit(inode_of(c, ino).fh, 0, r);
+	reply_status(req, err == -ESTALE ? 0 : err); // a removed directory has no names
 }
 
 void op_releasedir(fuse_req_t req, fuse_ino_t, fuse_file_info *)

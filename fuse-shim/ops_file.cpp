@@ -57,10 +57,18 @@ void op_open(fuse_req_t req, fuse_ino_t ino, fuse_file_info *fi)
 	context &c = context_of(req);
 	if (control::owns(ino))
 		return c.files_of_control.open(req, ino, fi);
+	// The name that led here may be old: then the kernel looks again. See second_looks.hpp.
+	const pid_t thread = fuse_req_ctx(req)->pid;
+	const bool second = c.looks.is_second(thread, ino);
 	client::files::open_answer a;
-	int err = c.mount.files().open(caller_of(req), inode_of(c, ino), fi->flags, a);
+	const int how = second ? fi->flags : fi->flags | client::storage::open_named;
+	int err = -ESTALE;
+	if (second || !c.names.doubtful(ino))
+		err = c.mount.files().open(caller_of(req), inode_of(c, ino), how, a);
+	if (err == -ESTALE && !second)
+		c.looks.tell(thread, ino);
 	if (err)
-		return reply_status(req, err);
+		return reply_status(req, err == -ESTALE && second ? -ENOENT : err);
 	fill_in(c, a, fi);
 	// Attributes only: this takes no page lock, so it may run inside a request.
 	if (a.attr_stale)
@@ -76,6 +84,7 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 	context &c = context_of(req);
 	if (reserved(parent, name) || control::owns(parent))
 		return reply_status(req, -EPERM);
+	const asking asked(c);
 	client::files::open_answer a;
 	client::entry made;
 	client::inode *node = nullptr;
@@ -83,8 +92,9 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 					 name == nameless ? "" : name, fi->flags,
 					 mode_of(req, mode), made, node, a);
 	if (err)
-		return reply_status(req, err);
-	fuse_entry_param p = entry_of(c, *node, made.attr);
+		return reply_failed(req, parent, err);
+	fuse_entry_param p = name == nameless ? entry_of(c, *node, made.attr)
+					      : entry_of(c, *node, made, {parent, name}, asked);
 	fill_in(c, a, fi);
 	if (fuse_reply_create(req, &p, fi) == 0) {
 		a.file.release();

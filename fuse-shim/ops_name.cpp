@@ -22,13 +22,15 @@ void lookup_itself(fuse_req_t req, fuse_ino_t ino)
 	if (!known)
 		return reply_status(req, -ESTALE);
 	client::ticket asked = c.mount.inodes().now();
-	client::entry e{known->fh, {}};
+	client::entry e{known->fh, {}, false};
 	if (int err = c.mount.storage().getattr(caller_of(req), e.fh, e.attr))
 		return reply_status(req, err);
 	// A path handle may lead to another file by now.
 	if (!fid_equal{}(e.attr.fid, known->fid))
 		return reply_status(req, -ESTALE);
-	fuse_entry_param p = make_entry(c, e, asked);
+	client::inode *const node = c.mount.inodes().ref(e);
+	c.mount.inodes().learn(*node, asked, e.attr, nullptr, true);
+	fuse_entry_param p = entry_of(c, *node, e.attr);
 	// Its number was evicted in between, and it has got a new one.
 	const bool renamed = p.ino != ino;
 	if (renamed || fuse_reply_entry(req, &p) != 0)
@@ -37,14 +39,15 @@ void lookup_itself(fuse_req_t req, fuse_ino_t ino)
 		reply_status(req, -ESTALE);
 }
 
-// Replies with the entry that look(entry) fills.
-template <class act> void reply_with(fuse_req_t req, act look)
+// Replies with the entry of that name, which look(entry) fills.
+template <class act>
+void reply_with(fuse_req_t req, fuse_ino_t dir, std::string_view name, act look)
 {
-	client::ticket asked = context_of(req).mount.inodes().now();
+	const asking asked(context_of(req));
 	client::entry e;
 	if (int err = look(e))
-		return reply_status(req, err);
-	reply_entry(req, e, asked);
+		return reply_failed(req, dir, err);
+	reply_entry(req, e, {dir, name}, asked);
 }
 
 } // namespace
@@ -56,7 +59,7 @@ void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 		return c.files_of_control.lookup(req, parent, name);
 	if (name == itself)
 		return lookup_itself(req, parent);
-	reply_with(req, [&](client::entry &e) {
+	reply_with(req, parent, name, [&](client::entry &e) {
 		return c.mount.storage().lookup(caller_of(req), inode_of(c, parent).fh, name, e);
 	});
 }
@@ -90,7 +93,7 @@ void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 	context &c = context_of(req);
 	if (reserved(parent, name) || control::owns(parent))
 		return reply_status(req, -EPERM);
-	reply_with(req, [&](client::entry &e) {
+	reply_with(req, parent, name, [&](client::entry &e) {
 		return c.mount.storage().mkdir(caller_of(req), inode_of(c, parent).fh, name,
 					       mode_of(req, mode), e);
 	});
@@ -101,18 +104,32 @@ void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, 
 	context &c = context_of(req);
 	if (reserved(parent, name) || control::owns(parent))
 		return reply_status(req, -EPERM);
-	reply_with(req, [&](client::entry &e) {
+	reply_with(req, parent, name, [&](client::entry &e) {
 		return c.mount.storage().mknod(caller_of(req), inode_of(c, parent).fh, name,
 					       mode_of(req, mode), device, e);
 	});
 }
+
+namespace
+{
+
+void reply_removed(fuse_req_t req, fuse_ino_t dir, const char *name, int err)
+{
+	if (err)
+		return reply_failed(req, dir, err);
+	context_of(req).names.removed(dir, name);
+	reply_status(req, 0);
+}
+
+} // namespace
 
 void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	context &c = context_of(req);
 	if (reserved(parent, name) || control::owns(parent))
 		return reply_status(req, -EPERM);
-	reply_status(req, c.mount.storage().unlink(caller_of(req), inode_of(c, parent).fh, name));
+	reply_removed(req, parent, name,
+		      c.mount.storage().unlink(caller_of(req), inode_of(c, parent).fh, name));
 }
 
 void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
@@ -120,7 +137,8 @@ void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 	context &c = context_of(req);
 	if (reserved(parent, name) || control::owns(parent))
 		return reply_status(req, -EPERM);
-	reply_status(req, c.mount.storage().rmdir(caller_of(req), inode_of(c, parent).fh, name));
+	reply_removed(req, parent, name,
+		      c.mount.storage().rmdir(caller_of(req), inode_of(c, parent).fh, name));
 }
 
 void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t new_parent,
@@ -130,8 +148,11 @@ void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t n
 	if (reserved(parent, name) || control::owns(parent) || reserved(new_parent, new_name) ||
 	    control::owns(new_parent))
 		return reply_status(req, -EPERM);
-	reply_status(req, c.mount.storage().rename(caller_of(req), inode_of(c, parent).fh, name,
-						   inode_of(c, new_parent).fh, new_name, flags));
+	if (int err = c.mount.storage().rename(caller_of(req), inode_of(c, parent).fh, name,
+					       inode_of(c, new_parent).fh, new_name, flags))
+		return reply_failed(req, parent, err);
+	c.names.moved(parent, name, new_parent, new_name, flags & RENAME_EXCHANGE);
+	reply_status(req, 0);
 }
 
 void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const char *new_name)
@@ -139,7 +160,7 @@ void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const char *
 	context &c = context_of(req);
 	if (control::owns(ino) || reserved(new_parent, new_name) || control::owns(new_parent))
 		return reply_status(req, -EPERM);
-	reply_with(req, [&](client::entry &e) {
+	reply_with(req, new_parent, new_name, [&](client::entry &e) {
 		return c.mount.storage().link(caller_of(req), inode_of(c, ino).fh,
 					      inode_of(c, new_parent).fh, new_name, e);
 	});
@@ -150,7 +171,7 @@ void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const cha
 	context &c = context_of(req);
 	if (reserved(parent, name) || control::owns(parent))
 		return reply_status(req, -EPERM);
-	reply_with(req, [&](client::entry &e) {
+	reply_with(req, parent, name, [&](client::entry &e) {
 		return c.mount.storage().symlink(caller_of(req), target, inode_of(c, parent).fh,
 						 name, e);
 	});

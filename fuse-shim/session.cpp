@@ -167,6 +167,16 @@ session::session(const client::mount_options &o, const std::string &mountpoint) 
 						     length, static_cast<off_t>(offset),
 						     reinterpret_cast<void *>(cookie));
 	};
+	events.lease_over = [this](client::inode *node, std::function<void()> then) {
+		context *const c = named_.load();
+		if (c && node)
+			return c->names.lease_over(number_of(*c, *node),
+						   c->mount.storage().changes(node->fh),
+						   std::move(then));
+		if (c)
+			c->names.leases_over();
+		then();
+	};
 	mount_ = std::make_unique<client::mount>(o, std::move(events));
 	context_ = std::unique_ptr<context>(new context{
 		*mount_, control(*mount_, mountpoint_), {}, nullptr, nullptr, {}, {}, {}, {}});
@@ -174,6 +184,7 @@ session::session(const client::mount_options &o, const std::string &mountpoint) 
 		invalidator_.after(std::move(f));
 	};
 	context_->root = mount_->inodes().ref(mount_->storage().root());
+	named_ = context_.get();
 
 	std::string options = fuse_options(o);
 	std::string words[] = {"coopfs-fuse", "-o", options};
@@ -216,8 +227,15 @@ int session::run(const std::function<void()> &usable)
 	invalidator_.start(fuse_.get());
 	context_->later.start();
 	set_readahead();
-	context_->on_init = usable;
+	context_->on_init = [this, &usable] {
+		if (kernel_expires_names())
+			context_->names.start([this](fuse_ino_t dir, const std::string &name) {
+				expire_name(fuse_.get(), dir, name);
+			});
+		usable();
+	};
 	int err = loop();
+	context_->names.stop();
 	context_->later.stop();
 	invalidator_.stop();
 	stop_retrieving();

@@ -45,6 +45,7 @@ private:
 	bool retrieves_ = true; // guarded by it; false: the session ends
 	std::unique_ptr<client::mount> mount_;
 	std::unique_ptr<context> context_;
+	std::atomic<context *> named_{nullptr}; // null: the kernel has no names yet
 	std::unique_ptr<fuse_session, void (*)(fuse_session *)> fuse_;
 };
 

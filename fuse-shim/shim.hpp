@@ -13,7 +13,9 @@
 #include "fuse-shim/background.hpp"
 #include "fuse-shim/control.hpp"
 #include "fuse-shim/identity.hpp"
+#include "fuse-shim/kernel_names.hpp"
 #include "fuse-shim/lock_waits.hpp"
+#include "fuse-shim/second_looks.hpp"
 #include "userland/client/mount.hpp"
 
 namespace coop::shim
@@ -30,6 +32,8 @@ struct context {
 	std::function<void(std::function<void()>)> pages_dropped;
 	lock_waits waits;
 	background later;
+	kernel_names names{};
+	second_looks looks{};
 };
 
 // Seconds for which the kernel may believe names and attributes that another node may change.
@@ -83,11 +87,31 @@ inline void reply_status(fuse_req_t req, int err)
 	fuse_reply_err(req, -err);
 }
 
+// From before storage is asked about files.
+struct asking {
+	explicit asking(context &c) : files(c.mount.inodes().now()), names(c.names.now()) {}
+	client::ticket files;
+	std::uint64_t names;
+};
+
+// A name that a reply gives to the kernel. listed: with many others.
+struct given_name {
+	fuse_ino_t dir;
+	std::string_view name;
+	bool listed = false;
+};
+
 // The entry's reply for an inode to which the kernel has a reference.
 fuse_entry_param entry_of(context &c, client::inode &, const client::attributes &);
-// Gives the kernel a reference to the entry; asked: ticket from before storage was asked.
-fuse_entry_param make_entry(context &c, const client::entry &e, client::ticket asked);
-void reply_entry(fuse_req_t req, const client::entry &e, client::ticket asked);
+// The same, of a name that the kernel gets with it.
+fuse_entry_param entry_of(context &c, client::inode &, const client::entry &, const given_name &,
+			  const asking &);
+// Gives the kernel a reference to the entry.
+fuse_entry_param make_entry(context &c, const client::entry &e, const given_name &, const asking &);
+void reply_entry(fuse_req_t req, const client::entry &e, const given_name &, const asking &);
+// Replies to an operation on a name in the directory. If storage says that the directory has gone,
+// the kernel looks again, and then there is no such name.
+void reply_failed(fuse_req_t req, fuse_ino_t dir, int err);
 
 const fuse_lowlevel_ops &operations();
 

@@ -137,8 +137,9 @@ int files::open(const caller &who, inode &node, int flags, open_answer &out)
 	ticket asked = inodes_.now();
 	open_result r;
 	int err = storage_.open(
-		who, node.fh, flags & (O_ACCMODE | O_TRUNC | O_APPEND | storage::open_exec), wanted,
-		r, empties ? inherit(node, turn, {0, unstable::to_the_end}) : nullptr);
+		who, node.fh,
+		flags & (O_ACCMODE | O_TRUNC | O_APPEND | storage::open_exec | storage::open_named),
+		wanted, r, empties ? inherit(node, turn, {0, unstable::to_the_end}) : nullptr);
 	if (err)
 		return err;
 	bool judged = true;
@@ -477,6 +478,9 @@ int files::getattr(const caller &who, inode &node, attributes &out)
 	int err = storage_.getattr(who, node.fh, out);
 	if (!err)
 		inodes_.learn(node, asked, out, nullptr, true);
+	// A descriptor or a working directory leads to it even so.
+	if (err == -ESTALE && inodes_.gone(node, out))
+		err = 0;
 	return err;
 }
 

@@ -51,16 +51,27 @@ std::optional<inode_numbers::file> inode_table::identify(std::uint64_t id) const
 	return ids_.forgotten_file(id);
 }
 
+std::shared_ptr<inode> inode_table::find(const coop_fid &fid)
+{
+	std::lock_guard guard(lock_);
+	const auto it = by_fid_.find(fid);
+	return it == by_fid_.end() ? nullptr : it->second;
+}
+
+void inode_table::lease_over(const coop_fid &fid, std::function<void()> then)
+{
+	const bool all = !fid.hi && !fid.lo;
+	const std::shared_ptr<inode> node = all ? nullptr : find(fid);
+	if (events_.lease_over && (all || node))
+		events_.lease_over(node.get(), std::move(then));
+	else
+		then();
+}
+
 int inode_table::retrieve(const coop_fid &fid, std::uint64_t offset, std::uint32_t length,
 			  std::uint64_t cookie)
 {
-	std::shared_ptr<inode> node;
-	{
-		std::lock_guard guard(lock_);
-		const auto it = by_fid_.find(fid);
-		if (it != by_fid_.end())
-			node = it->second;
-	}
+	const std::shared_ptr<inode> node = find(fid);
 	return node && events_.retrieve ? events_.retrieve(*node, offset, length, cookie) : -ENOENT;
 }
 
@@ -147,6 +158,24 @@ void inode_table::learn_extras(inode &node, ticket asked, const attributes &attr
 	node.has = attr.has;
 	node.mode = attr.st.st_mode;
 	node.has_until = std::chrono::steady_clock::now() + attributes_last;
+	if (S_ISREG(attr.st.st_mode))
+		return;
+	if (!node.last)
+		node.last = std::make_unique<struct stat>();
+	*node.last = attr.st;
+}
+
+bool inode_table::gone(inode &node, attributes &out)
+{
+	std::lock_guard guard(node.lock);
+	if (!node.last)
+		return false;
+	out = {};
+	out.fid = node.fid;
+	out.has = node.has;
+	out.st = *node.last;
+	out.st.st_nlink = 0;
+	return true;
 }
 
 void inode_table::beside(inode &node, const attributes &attr)

@@ -98,6 +98,7 @@ struct inode : std::enable_shared_from_this<inode> {
 	std::uint64_t kernel_version = 0;   // of the kernel's cached pages; 0: it has none
 	std::uint64_t kernel_attr = 0;      // version that came with the kernel's attributes
 	mode_t mode = 0;                    // as of 'has'
+	std::unique_ptr<struct stat> last;  // as of 'has'; null: a regular file, or not known
 	std::uint32_t has = 0; // enum coop_st_has, from the reply to the request 'has_asked'
 	ticket has_asked = 0;
 	std::chrono::steady_clock::time_point
@@ -140,6 +141,8 @@ struct inode_events {
 	std::function<int(inode &, std::uint64_t offset, std::uint32_t length,
 			  std::uint64_t cookie)>
 		retrieve = {};
+	// The lease of a file, or all (null), is over: see storage_options::on_lease_over.
+	std::function<void(inode *, std::function<void()> then)> lease_over = {};
 };
 
 class inode_table
@@ -155,6 +158,7 @@ public:
 	// 0 or -errno: see kernel_loads::asker.
 	int retrieve(const coop_fid &, std::uint64_t offset, std::uint32_t length,
 		     std::uint64_t cookie);
+	void lease_over(const coop_fid &, std::function<void()> then);
 	std::optional<inode_numbers::file> identify(std::uint64_t id) const;
 	std::uint32_t generation() const { return ids_.generation(); }
 	// Like a reference of the kernel, until it is destroyed: lookups find this inode.
@@ -192,6 +196,9 @@ public:
 	void beside(inode &node, const attributes &attr);
 	// Whether the file lacks these (enum coop_st_has), while we believe its attributes.
 	bool without(inode &node, std::uint32_t has);
+	// The last known attributes of what is no regular file, and has gone from storage. False:
+	// none. Regular files that are open here do not go.
+	bool gone(inode &node, attributes &out);
 	// Whether it is a regular file with set-id bits that a write clears, as far as known.
 	bool has_set_id(inode &node);
 	// Whether this is the last known mode minus the set-id bits that a write clears.
@@ -202,6 +209,7 @@ public:
 	void emptied(inode &node, const attributes &attr);
 
 private:
+	std::shared_ptr<inode> find(const coop_fid &);
 	// Call with the inode's lock held. True: the kernel's pages are stale and may be dropped
 	// now.
 	bool follow(inode &node, const write_result &r, std::uint64_t offset, std::uint64_t length,

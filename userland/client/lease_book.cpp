@@ -162,17 +162,18 @@ void lease_book::allowed(ticket asked, const handle &fh, const caller &who, righ
 	f->rights.emplace_back(who, what);
 }
 
-void lease_book::named(ticket asked, const handle &dir, std::string_view name, const handle &node)
+bool lease_book::named(ticket asked, const handle &dir, std::string_view name, const handle &node)
 {
 	std::lock_guard lock(mutex_);
 	file *f = believing_locked(asked, dir);
 	if (!f)
-		return;
+		return false;
 	if (f->names.size() >= names_max) {
 		f->names.clear();
 		f->complete = false;
 	}
 	f->names.insert_or_assign(std::string(name), node);
+	return true;
 }
 
 void lease_book::absent(ticket asked, const handle &dir, std::string_view name)
@@ -180,25 +181,29 @@ void lease_book::absent(ticket asked, const handle &dir, std::string_view name)
 	named(asked, dir, name, {});
 }
 
-void lease_book::listed(ticket asked, const handle &dir, std::uint64_t cookie,
+bool lease_book::listed(ticket asked, const handle &dir, std::uint64_t cookie,
 			const std::vector<dir_entry> &entries, bool end, bool within)
 {
 	std::lock_guard lock(mutex_);
 	file *f = believing_locked(asked, dir, within);
-	if (!f || f->listing.complete)
-		return;
+	if (!f)
+		return false;
+	if (f->listing.complete)
+		return true;
 	if (!cookie)
 		forget_listing_locked(*f);
 	// Accept only entries that continue the listing.
 	auto &items = f->listing.items;
 	if (cookie != (items.empty() ? 0 : items.back().cookie) ||
-	    items.size() + entries.size() > names_max)
-		return forget_listing_locked(*f);
+	    items.size() + entries.size() > names_max) {
+		forget_listing_locked(*f);
+		return true;
+	}
 	for (const dir_entry &e : entries)
 		items.push_back({e.name, e.node.fh, e.cookie, e.node.attr.st.st_ino,
 				 e.node.attr.st.st_mode & S_IFMT});
 	if (!end)
-		return;
+		return true;
 	f->listing.complete = true;
 	f->complete = f->names.size() + items.size() <= names_max;
 	for (std::size_t i = 0; i < items.size(); i++) {
@@ -209,6 +214,7 @@ void lease_book::listed(ticket asked, const handle &dir, std::uint64_t cookie,
 		else if (f->complete)
 			f->names.insert_or_assign(e.name, e.fh);
 	}
+	return true;
 }
 
 void lease_book::points_at(ticket asked, const handle &link, const std::string &target, bool within)
@@ -264,7 +270,7 @@ lease_book::found lease_book::lookup(const handle &dir, std::string_view name, c
 	const file *f = known_locked(it->second);
 	if (!f || !f->attr_known || f->changing)
 		return found::unknown;
-	out = {it->second, f->attr};
+	out = {it->second, f->attr, true};
 	return found::here;
 }
 
@@ -302,7 +308,7 @@ bool lease_book::list(const handle &dir, const caller &who, std::uint64_t cookie
 		const auto f = search ? files_.find(i.fh) : files_.end();
 		if (f != files_.end() && f->second.leased && f->second.attr_known &&
 		    !f->second.changing) {
-			e.node = {i.fh, f->second.attr};
+			e.node = {i.fh, f->second.attr, true};
 		} else {
 			e.node.attr.st.st_ino = i.ino;
 			e.node.attr.st.st_mode = i.type;
@@ -388,18 +394,19 @@ void lease_book::unsure(const handle &fh)
 	break_locked(f);
 }
 
-void lease_book::renamed(const handle &dir, std::string_view name, const handle &node)
+bool lease_book::renamed(const handle &dir, std::string_view name, const handle &node)
 {
 	std::lock_guard lock(mutex_);
 	file *f = known_locked(dir);
 	if (!f)
-		return;
+		return false;
 	retire_listing_locked(*f);
 	if (f->names.size() >= names_max) {
 		f->names.clear();
 		f->complete = false;
 	}
 	f->names.insert_or_assign(std::string(name), node);
+	return true;
 }
 
 void lease_book::names_unknown(const handle &dir)
@@ -437,6 +444,13 @@ std::optional<handle> lease_book::recalled(const coop_fid &fid)
 	}
 	trim_locked();
 	return fh;
+}
+
+bool lease_book::changes(const handle &fh)
+{
+	std::lock_guard lock(mutex_);
+	const auto it = files_.find(fh);
+	return it != files_.end() && it->second.changing;
 }
 
 void lease_book::returned(const coop_fid &fid)

@@ -48,9 +48,11 @@ public:
 	// statements about that file in the same reply ('within').
 	bool learned(ticket asked, const handle &, const attributes &);
 	void allowed(ticket asked, const handle &, const caller &, right, bool within = false);
-	void named(ticket asked, const handle &dir, std::string_view name, const handle &node);
+	// True: the lease covers the name.
+	bool named(ticket asked, const handle &dir, std::string_view name, const handle &node);
 	void absent(ticket asked, const handle &dir, std::string_view name);
-	void listed(ticket asked, const handle &dir, std::uint64_t cookie,
+	// True: the lease covers these names.
+	bool listed(ticket asked, const handle &dir, std::uint64_t cookie,
 		    const std::vector<dir_entry> &, bool end, bool within = false);
 	void points_at(ticket asked, const handle &link, const std::string &target,
 		       bool within = false);
@@ -77,8 +79,8 @@ public:
 	void begin_change(const handle &, bool names);
 	void end_change(const handle &, bool names);
 	void unsure(const handle &);
-	// After end_change(): the name now means 'node'; "": no file.
-	void renamed(const handle &dir, std::string_view name, const handle &node);
+	// After end_change(): the name now means 'node'; "": no file. True: the lease covers it.
+	bool renamed(const handle &dir, std::string_view name, const handle &node);
 	void names_unknown(const handle &dir);
 	// A directory that we have just made: it is empty.
 	void empty(ticket asked, const handle &dir);
@@ -88,6 +90,8 @@ public:
 	// A recall. Returns the handle if the file is known. Until returned() no lease on that file
 	// is believed: the daemon may execute the return after requests that were sent later.
 	std::optional<handle> recalled(const coop_fid &);
+	// A change of ours is under way.
+	bool changes(const handle &);
 	void returned(const coop_fid &);
 	// All leases are gone, and none is believed until resume().
 	void lost();

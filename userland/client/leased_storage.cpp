@@ -32,7 +32,7 @@ constexpr std::chrono::seconds ask_root_again{1};
 class leased_storage final : public storage
 {
 public:
-	explicit leased_storage(storage_options o) : opens_(book_)
+	explicit leased_storage(storage_options o) : over_(o.on_lease_over), opens_(book_)
 	{
 		if (o.bundles)
 			bundles_ = std::make_unique<bundles>(*o.bundles, book_);
@@ -73,6 +73,7 @@ public:
 	std::vector<waiting> calls() const override { return under_->calls(); }
 	clock::time_point heard() const override { return under_->heard(); }
 	int ping() override { return under_->ping(); }
+	bool changes(const handle &fh) override { return book_.changes(fh); }
 	std::uint64_t new_open_id() override { return under_->new_open_id(); }
 	lease_figures leases() const override
 	{
@@ -100,7 +101,7 @@ public:
 		const auto asked = book_.now();
 		const int err = under_->lookup(c, dir, name, out);
 		if (!err) {
-			book_.named(asked, dir, name, out.fh);
+			out.name_leased = book_.named(asked, dir, name, out.fh);
 			book_.learned(asked, out.fh, out.attr);
 		} else if (err == -ENOENT) {
 			book_.absent(asked, dir, name);
@@ -185,7 +186,9 @@ public:
 		}
 		if (searched)
 			book_.allowed(asked, dir, c, right::search);
-		book_.listed(asked, dir, cookie, out, end);
+		const bool leased = book_.listed(asked, dir, cookie, out, end);
+		for (dir_entry &e : out)
+			e.node.name_leased = leased;
 		return_evicted();
 		if (bundles_)
 			for (const dir_entry &e : out)
@@ -541,12 +544,12 @@ private:
 			else
 				s_.book_.end_change(dir_, true);
 		}
-		int made(int err, std::string_view name, const entry &node) const
+		int made(int err, std::string_view name, entry &node) const
 		{
 			if (err)
 				unknown(err);
 			else
-				s_.book_.renamed(dir_, name, node.fh);
+				node.name_leased = s_.book_.renamed(dir_, name, node.fh);
 			return err;
 		}
 		int removed(int err, std::string_view name) const
@@ -554,7 +557,7 @@ private:
 			if (err)
 				unknown(err);
 			else
-				s_.book_.renamed(dir_, name, {});
+				(void)s_.book_.renamed(dir_, name, {});
 			return err;
 		}
 		void unknown(int err) const
@@ -630,7 +633,9 @@ private:
 
 	void give_back(const coop_fid &file)
 	{
-		under_->return_lease(file, [this, file] { book_.returned(file); });
+		over_(file, [this, file] {
+			under_->return_lease(file, [this, file] { book_.returned(file); });
+		});
 	}
 	void return_evicted()
 	{
@@ -654,16 +659,19 @@ private:
 	void lost()
 	{
 		returns_.lost();
+		over_({}, [] {});
 		if (ready_)
 			opens_.tell_all([] {});
 	}
 	void return_all(bool reconnected)
 	{
 		returns_.begin(reconnected);
+		over_({}, [] {});
 		opens_.tell_all(
 			[this] { under_->return_lease({}, [this] { returns_.answered(); }); });
 	}
 
+	const std::function<void(const coop_fid &, std::function<void()>)> over_;
 	lease_book book_;
 	lease_returns returns_{book_};
 	unsaid_opens opens_;

@@ -130,6 +130,10 @@ void mount::start(inode_events events)
 	s.export_name = o.export_name;
 	s.key_file = o.key;
 	s.leases = !o.nolease;
+	s.on_lease_over = [this](const coop_fid &file, std::function<void()> then) {
+		inode_table *const inodes = inodes_for_leases_;
+		inodes ? inodes->lease_over(file, std::move(then)) : then();
+	};
 	s.on_node = [this](const node_event &e) { on_node(e); };
 	if (o.ib && o.tree) {
 		s.on_roles = [this](const file_roles &r) { membership_.on_roles(r); };
@@ -152,6 +156,7 @@ void mount::start(inode_events events)
 	if (bundles_)
 		bundles_->start(*reader_, *pages_);
 	inodes_ = std::make_unique<inode_table>(*pages_, std::move(events));
+	inodes_for_leases_ = inodes_.get();
 	{
 		const std::lock_guard lock(relay_mutex_);
 		reader_for_peers_ = reader_.get();
@@ -167,6 +172,7 @@ void mount::start(inode_events events)
 void mount::end()
 {
 	node_for_events_ = nullptr;
+	inodes_for_leases_ = nullptr;
 	{
 		const std::lock_guard lock(relay_mutex_);
 		reader_for_peers_ = nullptr;

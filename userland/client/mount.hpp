@@ -67,6 +67,7 @@ private:
 	std::mutex relay_mutex_;                     // guards the next
 	client::reader *reader_for_peers_ = nullptr; // null: no load for a peer may begin
 	std::unique_ptr<inode_table> inodes_;
+	std::atomic<inode_table *> inodes_for_leases_{nullptr}; // null: the kernel has no names
 	std::unique_ptr<client::files> files_;
 	std::uint32_t node_id_ = 0;
 	std::mutex self_mutex_;

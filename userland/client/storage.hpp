@@ -158,7 +158,8 @@ struct storage_options {
 	// The daemon is about to learn that we no longer rely on the lease of this file, or on any
 	// (0). Who else relies on it stops, and then calls then(), once, on any thread. Called on
 	// any thread; must not wait.
-	std::function<void(const coop_fid &, std::function<void()> then)> on_lease_over;
+	std::function<void(const coop_fid &, std::function<void()> then)> on_lease_over =
+		[](const coop_fid &, const std::function<void()> &then) { then(); };
 	// The connection is lost, and with it all leases and roles.
 	std::function<void()> on_lost;
 	std::function<void()> on_tick; // about ten times a second
