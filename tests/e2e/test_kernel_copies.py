@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""A page that the kernel has cached is not kept a second time in the page store, unless a peer needs it there."""
+"""Which pages that the kernel has cached the page store keeps a second time: by default those that no other node has; all
+that peers need in any case."""
 import ctypes
 import hashlib
 import mmap
@@ -42,9 +43,32 @@ def pair(cluster, *options):
     return cluster.connected(2, "cache_size=64M", *options)
 
 
-def test_a_lone_reader_holds_one_copy_and_a_later_reader_gets_it(cluster):
+def test_what_the_first_node_read_is_served_though_its_kernel_has_dropped_it(cluster):
+    """As on a machine in use, where other files fill the page cache between the two reads."""
     want = make_file(cluster, "f", SIZE, 1)
     a, b = pair(cluster)
+    assert read(a, "f", SIZE) == want
+    drop_kernel_pages(f"{a.path}/f")
+    assert read(b, "f", SIZE) == want
+    assert copies([a, b], SIZE) <= SHARED
+    s = store(a)
+    assert s["used"] >= SIZE and s["retrieved"] == 0, s
+    wait_for(lambda: store(b)["kernel_held"] * PAGE >= SPARED * SIZE, "the second node leaves them to its kernel")
+
+
+def test_what_the_second_node_left_to_its_kernel_is_served_too(cluster):
+    want = make_file(cluster, "f", SIZE, 1)
+    a, b, c = cluster.connected(3, "cache_size=64M")
+    assert read(a, "f", SIZE) == want and read(b, "f", SIZE) == want
+    wait_for(lambda: store(b)["kernel_held"] * PAGE >= SPARED * SIZE, "its store is free again")
+    a.stop()
+    assert read(c, "f", SIZE) == want
+    assert copies([c], SIZE) <= 1 - SPARED, "most of it comes out of the kernel of b"
+
+
+def test_a_lone_reader_holds_one_copy_and_a_later_reader_gets_it(cluster):
+    want = make_file(cluster, "f", SIZE, 1)
+    a, b = pair(cluster, "keep_copies=0")
     assert read(a, "f", SIZE) == want
     # A page leaves the store after the reply that gives it to the kernel.
     wait_for(lambda: store(a)["kernel_held"] * PAGE == SIZE, "all of it has left the store")
@@ -74,7 +98,7 @@ def test_with_keep_copies_both_stay(cluster):
 
 def test_pages_that_the_kernel_dropped_come_from_storage_and_then_stay(cluster):
     want = make_file(cluster, "f", SIZE, 1)
-    a, b = pair(cluster)
+    a, b = pair(cluster, "keep_copies=0")
     assert read(a, "f", SIZE) == want
     drop_kernel_pages(f"{a.path}/f")
     assert read(b, "f", SIZE) == want
@@ -92,7 +116,7 @@ def test_pages_that_the_kernel_dropped_come_from_storage_and_then_stay(cluster):
 
 def test_a_page_changed_through_a_mapping_is_not_served(cluster):
     want = make_file(cluster, "f", SIZE, 1)
-    a, b = pair(cluster)
+    a, b = pair(cluster, "keep_copies=0")
     assert read(a, "f", SIZE) == want
     with open(f"{a.path}/f", "r+b") as f, mmap.mmap(f.fileno(), 0) as m:
         m[PAGE * 100 + 7] ^= 0xff
@@ -125,7 +149,7 @@ def test_what_a_direct_read_got_stays_in_the_store(cluster):
 
 def test_files_that_others_have_open_stay_until_they_are_closed(cluster):
     want = make_file(cluster, "f", SIZE, 1)
-    a, b = pair(cluster)
+    a, b = pair(cluster, "keep_copies=0")
     with open(f"{b.path}/f", "rb") as other:
         other.read(1)
         with open(f"{a.path}/f", "rb"):

@@ -169,7 +169,8 @@ public:
 		const std::uint64_t loading = loading_.load(std::memory_order_acquire);
 		return loading == 0 && (valid() & ~given_.load(std::memory_order_relaxed)) == 0;
 	}
-	// The kernel has dropped pages of the block before: it stays in the store.
+	// The block stays in the store: the kernel has dropped pages of it before, or a peer has
+	// asked for what had left.
 	void stay() { stays_.store(true, std::memory_order_relaxed); }
 	bool stays() const { return stays_.load(std::memory_order_relaxed); }
 	// How often the pages may still be offered to a peer before they are dropped.

@@ -57,12 +57,17 @@ void block_queues::insert_last(block *b)
 	small_.count++;
 }
 
-bool block_queues::next_is_copy(unsigned order) const
+block *block_queues::next() const
 {
 	const bool small = small_.count != 0 && (small_.bytes > small_limit_ || main_.count == 0);
-	const block *b = small ? small_.tail : main_.tail;
+	return small ? small_.tail : main_.tail;
+}
+
+bool block_queues::next_is_copy(unsigned order) const
+{
+	const block *b = next();
 	return b != nullptr && b->order >= order && b->idle() && b->only_here() == 0 &&
-	       b->uses.load(std::memory_order_relaxed) <= (small ? 1 : 0);
+	       b->uses.load(std::memory_order_relaxed) <= (b->queue == queue_id::small ? 1 : 0);
 }
 
 void block_queues::remove(block *b)

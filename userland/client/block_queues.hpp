@@ -33,6 +33,8 @@ public:
 	// The next victim, unless it is used before.
 	void insert_last(block *);
 	void remove(block *);
+	// The block that would be looked at next for eviction; null: none.
+	block *next() const;
 	// Do peers hold all pages of the block that would be evicted next, and is it this large?
 	bool next_is_copy(unsigned order) const;
 	// The block to evict next, taken out of its queue, or null: everything is pinned.

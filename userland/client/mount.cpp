@@ -94,6 +94,20 @@ std::unique_ptr<ud::endpoint> make_endpoint(const mount_options &o)
 	}
 }
 
+page_store::copies copies_of(const mount_options &o)
+{
+	using copies = page_store::copies;
+	switch (o.keep_copies) {
+	case mount_options::copies::always:
+		return copies::keep;
+	case mount_options::copies::automatic:
+		return o.ib ? copies::spare : copies::drop;
+	case mount_options::copies::never:
+		break;
+	}
+	return o.ib ? copies::prove : copies::drop;
+}
+
 // What this node can send to others, megabits a second; 0: unknown.
 std::uint32_t own_rate(std::uint32_t link, std::uint32_t limit)
 {
@@ -144,8 +158,7 @@ void mount::start(inode_events events)
 	storage_ = storage::connect(s);
 	pages_ = page_store::create(o.cache_size, COOP_PAGE_MIN_SHIFT,
 				    std::min(ahead_most, idle_memory() / 4));
-	using copies = page_store::copies;
-	pages_->set_copies(o.keep_copies ? copies::keep : o.ib ? copies::prove : copies::drop);
+	pages_->set_copies(copies_of(o));
 	if (o.ib)
 		start_node();
 	// After the node, which may have registered the memory with a device: then all of it stays.
@@ -216,7 +229,7 @@ void mount::start_node()
 				if (reader_for_peers_ != nullptr)
 					reader_for_peers_->relay(w);
 			};
-		if (!options_.keep_copies) {
+		if (options_.keep_copies != mount_options::copies::always) {
 			kernel_loads_ = std::make_unique<client::kernel_loads>(
 				*pages_, [this](const coop_fid &fid, std::uint64_t offset,
 						std::uint32_t length, std::uint64_t cookie) {

@@ -91,6 +91,23 @@ template <auto Member> constexpr auto text()
 	};
 }
 
+problem set_copies(mount_options &o, std::string_view text)
+{
+	using copies = mount_options::copies;
+	if (text != "auto" && text != "0" && text != "1")
+		return "takes auto, 0 or 1";
+	o.keep_copies = text == "auto" ? copies::automatic
+			: text == "0"  ? copies::never
+				       : copies::always;
+	return {};
+}
+
+std::string show_copies(const mount_options &o)
+{
+	constexpr const char *words[] = {"auto", "0", "1"};
+	return words[static_cast<unsigned>(o.keep_copies)];
+}
+
 template <auto Member> std::string show_number(const mount_options &o)
 {
 	return fmt::format("{}", o.*Member);
@@ -174,7 +191,7 @@ constexpr option table[] = {
 	{"ra_async", "0 or 1", "", zero_or_one<&m::ra_async>(), show_bit<&m::ra_async>},
 	{"cache_size", "bytes (K, M, G), at least 4M", "",
 	 number<&m::cache_size, 4ull << 20, 1ull << 42>(), show_number<&m::cache_size>},
-	{"keep_copies", "0 or 1", "", zero_or_one<&m::keep_copies>(), show_bit<&m::keep_copies>},
+	{"keep_copies", "auto, 0 or 1", "", set_copies, show_copies},
 	{"key", "cluster key file", "", text<&m::key>(), show_text<&m::key>},
 	{"ib", "", "", flag<&m::ib>(), show_flag<&m::ib>},
 	{"ib_devname", "verbs device (default: soft RoCE)", "ib", text<&m::ib_devname>(),

@@ -27,8 +27,11 @@ struct mount_options {
 	std::uint32_t readahead = 256; // pages
 	bool ra_async = true;
 	std::uint64_t cache_size = 1ull << 30; // bytes
-	bool keep_copies = false; // keep in the page store what the kernel has cached, too
-	std::string key;          // cluster key file, empty: none
+	// Keep in the page store what the kernel has cached, too? automatic: while memory is to
+	// spare, what no other node is known to hold.
+	enum class copies : std::uint8_t { automatic, never, always };
+	copies keep_copies = copies::automatic;
+	std::string key; // cluster key file, empty: none
 
 	bool ib = false;        // exchange pages with peers
 	std::string ib_devname; // empty: soft RoCE

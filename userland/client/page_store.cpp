@@ -132,7 +132,9 @@ void page_store::evict(block *b)
 
 std::uint32_t page_store::alloc(unsigned order)
 {
-	if (used_pages() + (1u << order) > limit_)
+	const std::uint32_t used = used_pages() + (1u << order);
+	nearly_full_.store(used + limit_ / offer_room > limit_, std::memory_order_relaxed);
+	if (used > limit_)
 		return buddy::none;
 	const std::uint32_t page = runs_.alloc(order);
 	if (page != buddy::none)
@@ -185,8 +187,41 @@ void page_store::evict_down_to(std::uint32_t pages)
 void page_store::given(block_ref ref, std::uint64_t pages, bool company)
 {
 	ref->given(pages);
-	if (copies_ != copies::keep && !company && ref->in_kernel() && !ref->stays())
+	if (!company && ref->in_kernel() && may_leave(*ref))
 		leave(std::move(ref));
+	else if (copies_ == copies::spare && nearly_full_.load(std::memory_order_relaxed))
+		leave_one();
+}
+
+// The block that would be evicted next leaves in time, if the kernel has it: evicted, it would not
+// be noted, and peers could not get it.
+void page_store::leave_one()
+{
+	block_ref ref;
+	{
+		const std::lock_guard lock(mutex_);
+		block *const b = queues_.next();
+		if (b == nullptr || !b->idle() || b->valid() == 0 || !b->in_kernel() || b->stays())
+			return;
+		b->pin();
+		ref = block_ref(b);
+	}
+	leave(std::move(ref));
+}
+
+// Given that the kernel holds all of it, and that nobody needs it here at this time.
+bool page_store::may_leave(const block &b) const
+{
+	switch (copies_) {
+	case copies::keep:
+		return false;
+	case copies::spare:
+		return !b.stays() && (b.only_here() == 0 || short_.load(std::memory_order_relaxed));
+	case copies::prove:
+	case copies::drop:
+		break;
+	}
+	return !b.stays();
 }
 
 // The block leaves, unless more of it has come meanwhile. Sums are taken without the mutex: valid
@@ -196,7 +231,7 @@ void page_store::leave(block_ref ref)
 	block *const b = ref.get();
 	const std::uint64_t pages = b->valid();
 	kernel_copies::sums sums;
-	const bool prove = copies_ == copies::prove;
+	const bool prove = copies_ != copies::drop;
 	for (std::uint64_t left = prove ? pages : 0; left != 0; left &= left - 1) {
 		const auto i = static_cast<std::uint32_t>(std::countr_zero(left));
 		sums.of[i] = in_kernel_.sum(b->data(i), std::size_t{1} << page_shift_);
@@ -210,10 +245,10 @@ void page_store::leave(block_ref ref)
 }
 
 // Pins those of the siblings that the kernel holds and that nobody uses.
-void page_store::pin_siblings(block *first, std::vector<block_ref> &out)
+void page_store::pin_siblings(block *first, std::vector<block_ref> &out) const
 {
 	for (block *b = first; b != nullptr; b = b->sibling_next)
-		if (b->idle() && b->valid() != 0 && b->in_kernel() && !b->stays()) {
+		if (b->idle() && b->valid() != 0 && b->in_kernel() && may_leave(*b)) {
 			b->pin();
 			out.emplace_back(b);
 		}
@@ -257,6 +292,10 @@ void page_store::retrieved(block_ref ref)
 {
 	const std::lock_guard lock(mutex_); // the pin goes after it
 	const std::uint32_t pages = 1u << ref->order;
+	if (copies_ == copies::spare && !short_.load(std::memory_order_relaxed)) {
+		ref->stay(); // peers do ask for it
+		return;
+	}
 	retrieved_.push_back({ref->key, ref->index(), pages});
 	retrieved_pages_ += pages;
 	while (retrieved_pages_ > kept_pages_ / retrieved_room) {
@@ -300,6 +339,10 @@ void page_store::follow(const memory_state &memory)
 	{
 		const std::lock_guard lock(mutex_);
 		const std::uint32_t used = used_pages();
+		if (lacking != 0)
+			short_.store(true, std::memory_order_relaxed);
+		else if (memory.ample())
+			short_.store(false, std::memory_order_relaxed);
 		if (lacking != 0)
 			limit_ = std::max<std::uint32_t>(
 				std::min(least_frames * buddy::frame_pages, kept_pages_),

@@ -8,14 +8,19 @@
 // its pages for the first time is no use of it; reading them again is, and so is
 // a request of a peer. So a scan, however long, passes through the small queue.
 //
-// The kernel caches what a reader read. What it holds, and no peer needs from here, leaves the
-// store (given()): kernel_copies.hpp. Where memory lacks, all that the kernel holds leaves first.
+// The kernel caches what a reader read, but at the end of its list that is reclaimed first, and it
+// does not tell what it drops. So while memory is to spare the store keeps what no other node is
+// known to hold: a second copy costs memory, and the loss of the only one costs storage a read.
+// What a peer holds too leaves the store once the kernel has it (given()): kernel_copies.hpp. Its
+// memory, which is there already, then serves the next block. Where memory lacks, all that the
+// kernel holds leaves first.
 //
 // One mutex guards index, queues and free runs; its sections are a hash look-up
 // or the eviction of the few blocks that make room. States of pages are changed
 // without it. Memory is made present outside the mutex, when pages are claimed.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -96,6 +101,7 @@ public:
 	// What to do with pages that the kernel has as well.
 	enum class copies : std::uint8_t {
 		keep,  // both copies
+		spare, // both of what no peer holds, while memory is to spare; else as prove
 		prove, // the kernel's alone, noted so that a peer can get it
 		drop,  // the kernel's alone: no peer will ask
 	};
@@ -103,7 +109,7 @@ public:
 	// file open, so the block stays.
 	void given(block_ref, std::uint64_t pages, bool company);
 	// Pages of the block have come back out of the kernel for a peer. A small part of the store
-	// keeps such blocks for the next peer.
+	// keeps such blocks for the next peer; with copies::spare they stay like others.
 	void retrieved(block_ref);
 	// The file is closed here: what the kernel holds of it leaves.
 	void closed(const content_key &);
@@ -161,9 +167,11 @@ private:
 	std::uint32_t alloc(unsigned order);
 	std::uint32_t make_room(unsigned order);
 	void evict_down_to(std::uint32_t pages);
+	bool may_leave(const block &) const;
 	void leave(block_ref);
+	void leave_one();
 	void leave_down_to(std::uint32_t pages);
-	static void pin_siblings(block *first, std::vector<block_ref> &out);
+	void pin_siblings(block *first, std::vector<block_ref> &out) const;
 	struct place {
 		content_key key;
 		std::uint64_t block;
@@ -178,6 +186,8 @@ private:
 	const std::uint32_t kept_pages_, ahead_frames_;
 	arena arena_;
 	copies copies_ = copies::keep;
+	std::atomic<bool> short_{false}; // memory lacks, or has lacked and is not ample yet
+	std::atomic<bool> nearly_full_{false};
 	kernel_copies in_kernel_;
 	mutable std::mutex mutex_;
 	// All below under mutex_.

@@ -243,6 +243,76 @@ TEST(KernelCopies, WhereMemoryLacksTheKernelsLeaveFirst)
 	EXPECT_EQ(r.store->stats().evicted_blocks, 0u);
 }
 
+TEST(KernelCopies, WithMemoryToSpareOnlyWhatPeersHoldLeaves)
+{
+	rig r(page_store::copies::spare);
+	r.left(0);
+	EXPECT_TRUE(r.has(0)) << "the kernel may drop the only copy";
+	block_ref b = r.filled(1);
+	b->held_by(7, all >> 1);
+	r.store->given(b.clone(), all, false);
+	EXPECT_TRUE(r.has(1)) << "a page of it is only here";
+	b->held_by(7, all);
+	r.store->given(b.clone(), all, true);
+	EXPECT_TRUE(r.has(1)) << "in company";
+	r.store->given(std::move(b), all, false);
+	EXPECT_FALSE(r.has(1));
+	EXPECT_EQ(r.store->in_kernel().provable(key, 1, all), all);
+	r.store->closed(key);
+	EXPECT_TRUE(r.has(0));
+}
+
+TEST(KernelCopies, WhenMemoryGetsShortAllThatTheKernelHasLeaves)
+{
+	rig r(page_store::copies::spare);
+	const memory_state lacks = {.available = 0, .reserve = 64 * block_bytes};
+	r.left(0, 1);
+	r.store->follow(lacks);
+	EXPECT_TRUE(r.has(0)) << "so few blocks stay";
+	(void)r.filled(1, 1);
+	r.left(2, 1);
+	EXPECT_FALSE(r.has(2));
+	r.store->closed(key);
+	EXPECT_FALSE(r.has(0));
+	EXPECT_TRUE(r.has(1)) << "the kernel does not have it";
+	const memory_state enough = {.available = 64 * block_bytes, .reserve = 64 * block_bytes};
+	r.store->follow(enough);
+	r.left(3, 1);
+	EXPECT_FALSE(r.has(3)) << "it is not ample yet";
+	r.store->follow({.available = 128 * block_bytes, .reserve = 64 * block_bytes});
+	r.left(4, 1);
+	EXPECT_TRUE(r.has(4));
+}
+
+TEST(KernelCopies, AFullStoreNotesWhatItEvicts)
+{
+	rig r(page_store::copies::spare);
+	for (std::uint64_t i = 0; i < 256; i++)
+		r.left(i, 1);
+	EXPECT_EQ(r.store->stats().evicted_blocks, 0u);
+	for (std::uint64_t i = 0; i < 256; i++)
+		EXPECT_NE(r.has(i), r.store->in_kernel().provable(key, i, all) == 1) << i;
+	EXPECT_TRUE(r.has(255));
+	EXPECT_FALSE(r.has(0));
+}
+
+TEST(KernelLoads, WhatPeersAskForStaysWhileMemoryIsToSpare)
+{
+	rig r(page_store::copies::spare);
+	kernel k(r);
+	for (std::uint64_t i = 0; i < 32; i++) {
+		block_ref b = r.filled(i);
+		b->held_by(7, all);
+		r.store->given(std::move(b), all, false);
+		k.wants(i);
+		k.loads.arrived(k.asked.back().cookie, kernel::cached(k.asked.back()));
+	}
+	for (std::uint64_t i = 0; i < 32; i++)
+		EXPECT_TRUE(r.has(i)) << i;
+	r.store->closed(key);
+	EXPECT_TRUE(r.has(0));
+}
+
 TEST(KernelLoads, PagesComeBackAsTheyLeft)
 {
 	rig r;

@@ -43,12 +43,12 @@ INSTANTIATE_TEST_SUITE_P(
 		row{"readahead=1x", "'readahead'"}, row{"readahead=K", "'readahead'"},
 		row{"cache_size=4M", nullptr}, row{"cache_size=4194303", "4194304"},
 		row{"cache_size=16777216T", "'cache_size'"}, row{"cache_size=2g", nullptr},
-		row{"keep_copies=1", nullptr}, row{"keep_copies=2", "0 or 1"}, row{"ib", nullptr},
-		row{"ib=1", "no value"}, row{"ib,ib", "twice"}, row{"ib_qkey=1", "'ib'"},
-		row{"ib,ib_qkey=0xffffffff", nullptr}, row{"ib,ib_qkey=0x100000000", "'ib_qkey'"},
-		row{"ib,ib_qkey=0", "'ib_qkey'"}, row{"ib,ib_mtu=4096", nullptr},
-		row{"ib,ib_mtu=4095", "2048"}, row{"ib,ib_gid=3", "'ib_devname'"},
-		row{"ib,ib_devname=rxe0,ib_gid=3", nullptr},
+		row{"keep_copies=1", nullptr}, row{"keep_copies=2", "auto, 0 or 1"},
+		row{"ib", nullptr}, row{"ib=1", "no value"}, row{"ib,ib", "twice"},
+		row{"ib_qkey=1", "'ib'"}, row{"ib,ib_qkey=0xffffffff", nullptr},
+		row{"ib,ib_qkey=0x100000000", "'ib_qkey'"}, row{"ib,ib_qkey=0", "'ib_qkey'"},
+		row{"ib,ib_mtu=4096", nullptr}, row{"ib,ib_mtu=4095", "2048"},
+		row{"ib,ib_gid=3", "'ib_devname'"}, row{"ib,ib_devname=rxe0,ib_gid=3", nullptr},
 		row{"ib,ib_devname=rxe0,addr=127.0.0.1", "'addr'"},
 		row{"ib,ib_devname=", "'ib_devname'"}, row{"ib,addr=::1", nullptr},
 		row{"ib,addr=127.0.0.1.5", "'addr'"}, row{"addr=127.0.0.1", "'ib'"},
@@ -77,7 +77,7 @@ TEST(option_values, arrive)
 	EXPECT_EQ(o.readahead, 8u);
 	EXPECT_FALSE(o.ra_async || o.commit_on_close);
 	EXPECT_EQ(o.cache_size, 1ull << 30);
-	EXPECT_TRUE(o.keep_copies);
+	EXPECT_EQ(o.keep_copies, mount_options::copies::always);
 	EXPECT_EQ(o.key, "/k");
 	EXPECT_EQ(o.addr, "127.0.0.9");
 	EXPECT_EQ(o.ib_qkey, 0x22u);
