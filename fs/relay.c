@@ -215,7 +215,7 @@ struct coop_relay *coop_relay_start(struct inode *inode, const struct coop_relay
 	if (!m->opt.tree || !m->opt.forward || ask->level <= COOP_LEVEL_REDIRECTED + 1 ||
 	    list_empty_careful(&coop_i(inode)->files) || !count_in(m))
 		return NULL;
-	relay = kzalloc(sizeof(*relay), GFP_NOFS | __GFP_NOWARN);
+	relay = kzalloc(sizeof(*relay), GFP_NOWAIT | __GFP_NOWARN); /* as serve.c */
 	if (!relay) {
 		atomic_dec(&m->relays);
 		coop_reads_end(m);

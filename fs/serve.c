@@ -153,7 +153,9 @@ static void wait_end(struct coop_served *served)
 
 static struct coop_served *served_alloc(struct inode *inode, const struct coop_ev *ev)
 {
-	struct coop_served *served = kmalloc(sizeof(*served), GFP_NOFS | __GFP_NOWARN);
+	/* Readers wait for the lock of the node: without memory at once, the peer asks elsewhere.
+	 */
+	struct coop_served *served = kmalloc(sizeof(*served), GFP_NOWAIT | __GFP_NOWARN);
 
 	if (!served)
 		return NULL;

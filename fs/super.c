@@ -9,8 +9,10 @@
  * connected until the VFS has written everything back. coop_kill_sb() is the only
  * exit, also for a mount that failed half-way: it undoes what exists.
  *
- * The daemon's pushes start with the first reply, before there is a node;
- * node_lock is held while the node is created and removed.
+ * The daemon's pushes start with the first reply, before there is a node. node_lock
+ * orders them and the beginning and end of mount.node. The receiver of storage waits
+ * for it, so nobody holds it while a device creates or destroys the node's objects.
+ * (The daemon names members only to nodes that have registered, so none is missed.)
  */
 #include <linux/backing-dev.h>
 #include <linux/fs_context.h>
@@ -384,11 +386,12 @@ static int start_node(struct fs_context *fc, struct coop_mount *m)
 
 	cfg.net = fc->net_ns;
 	coop_storage_fabric_key(m->storage, cfg.fabric_key);
-	mutex_lock(&m->node_lock);
 	node = coop_node_create(&cfg, &m->stats, &coop_serve_ops, m, why, sizeof(why));
-	if (!IS_ERR(node))
+	if (!IS_ERR(node)) {
+		mutex_lock(&m->node_lock);
 		m->node = node;
-	mutex_unlock(&m->node_lock);
+		mutex_unlock(&m->node_lock);
+	}
 	memzero_explicit(cfg.fabric_key, sizeof(cfg.fabric_key));
 	if (IS_ERR(node)) {
 		errorfc(fc, "option 'ib': %s", why);

@@ -67,9 +67,9 @@ struct coop_found {
 };
 
 /*
- * The node's callbacks into the file system. The node's worker calls them: they
- * may sleep for memory, but must not wait for a page lock, for writeback, or for
- * the network.
+ * The node's callbacks into the file system, under its lock, for which readers wait: they must not
+ * wait for memory, for a page lock, for writeback, or for the network. (Those of a host of lines
+ * may wait for memory: nobody but its process waits for that lock.)
  */
 struct coop_node_ops {
 	/*
@@ -159,7 +159,8 @@ void coop_node_destroy(struct coop_node *node);
 
 /*
  * Starts a fetch. 0, or an error, after which done() does not run: -EAGAIN (too many in flight),
- * -ENOENT (no usable peer), -ENODEV (no device now). Context: may sleep.
+ * -ENOENT (no usable peer), -ENODEV (no device now), -EINTR (a signal kills this process). Context:
+ * may sleep.
  */
 int coop_node_fetch(struct coop_node_fetch *f, struct coop_node *node);
 
@@ -182,7 +183,7 @@ u32 coop_node_mbps(struct coop_node *node);
  */
 void coop_node_enter(struct coop_node *node);
 
-/* The storage daemon's pushes about members. Context: may sleep. */
+/* The storage daemon's pushes about members. Any context but interrupts: they wait for nothing. */
 void coop_node_join(struct coop_node *node, u32 node_id, const struct coop_addr *addr);
 void coop_node_leave(struct coop_node *node, u32 node_id);
 void coop_node_forget_all(struct coop_node *node);

@@ -75,6 +75,7 @@ static void end_node(struct coop_node *node)
 	hrtimer_cancel(&node->timer);
 	hrtimer_cancel(&node->help);
 	cancel_work_sync(&node->pump);
+	cancel_work_sync(&node->members);
 	coop_pump_report(node);
 	destroy_queues(node);
 	free_node(node);
@@ -97,9 +98,12 @@ struct coop_node *coop_node_create(const struct coop_node_cfg *cfg, struct coop_
 	node->timer_at = ~0ULL;
 	mutex_init(&node->attach_lock);
 	mutex_init(&node->lock);
-	xa_init(&node->by_daemon);
+	hash_init(node->by_number);
 	hash_init(node->by_addr);
 	node->member_salt = get_random_u64();
+	spin_lock_init(&node->news_lock);
+	INIT_LIST_HEAD(&node->news);
+	INIT_WORK(&node->members, coop_peers_work);
 	INIT_LIST_HEAD(&node->fetches);
 	INIT_LIST_HEAD(&node->ended);
 	INIT_WORK(&node->pump, coop_pump_work);
@@ -148,8 +152,9 @@ int coop_node_fetch(struct coop_node_fetch *f, struct coop_node *node)
 	bool ended;
 	u64 now;
 
+	if (mutex_lock_killable(&node->lock))
+		return -EINTR;
 	flags = memalloc_noio_save();
-	mutex_lock(&node->lock);
 	now = coop_now_us();
 	if (node->up)
 		err = coop_requester_submit(node->rnic, f, now);

@@ -27,7 +27,6 @@
 #include <linux/sched/mm.h>
 #include <linux/wait.h>
 #include <linux/workqueue.h>
-#include <linux/xarray.h>
 
 #include "ib/ib.h"
 #include "ib/rnic.h"
@@ -55,12 +54,18 @@ struct coop_node {
 	bool up;                       /* the port is active and has its address */
 	bool table_full;               /* the warning was printed */
 	struct coop_engine_stats past; /* sum over earlier engines */
-	struct xarray by_daemon;       /* node id -> struct coop_member */
-	u32 n_members;                 /* of by_daemon */
+	u32 n_members;
 	u64 member_salt;
-	DECLARE_HASHTABLE(by_addr, COOP_MEMBER_BITS); /* the same, by address */
-	struct list_head fetches;                     /* in the engine */
-	struct list_head ended;                       /* finished, wait for done() */
+	DECLARE_HASHTABLE(by_number, COOP_MEMBER_BITS); /* members, by storage's number */
+	DECLARE_HASHTABLE(by_addr, COOP_MEMBER_BITS);   /* the same, by address */
+	struct list_head fetches;                       /* in the engine */
+	struct list_head ended;                         /* finished, wait for done() */
+
+	spinlock_t news_lock;  /* guards the following; inside of lock */
+	struct list_head news; /* of members, not yet taken: see peers.c */
+	u32 n_news;
+	bool news_of_all;           /* all members have left before them */
+	struct work_struct members; /* on coop_ib_wq: takes the news */
 
 	unsigned int lines_flags;       /* of memalloc_noio_save(), for lines.c */
 	struct mem_cgroup *lines_outer; /* of set_active_memcg(), likewise */
@@ -151,6 +156,7 @@ void coop_peers_carry(struct coop_node *node, struct coop_engine *engine,
 void coop_peers_name(struct coop_node *node, const struct coop_node_fetch *f,
 		     struct coop_fetch_req *req);
 void coop_peers_free(struct coop_node *node);
+void coop_peers_work(struct work_struct *work); /* without the lock */
 
 /* events.c */
 void coop_refresh_work(struct work_struct *work);

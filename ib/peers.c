@@ -6,17 +6,28 @@
  * Storage names nodes by number. The node keeps the map from numbers to
  * addresses, which outlives engines and devices. It adds each member to the
  * engine when the member joins, and all members to a new engine.
+ *
+ * The receiver of storage's pushes neither takes the node's lock nor waits for memory: all calls
+ * wait for that receiver, and the lock's holder may wait for a device. It only adds to the list of
+ * news, under a spinlock. A work takes the news, and so does a fetch, under the lock which that has
+ * anyway: whoever was named in a reply behind the push is known. News that find no memory or no
+ * room are lost. A member that is not known, or has gone, costs a request.
  */
 #include <linux/slab.h>
 
 #include "ib/node.h"
 #include "rpc/base/addr.h"
 
+#define NEWS_MOST    (2 * COOP_PEERS_MAX) /* every member leaves and joins */
+#define NEWS_AT_ONCE 64                   /* for which the work holds the lock */
+
 struct coop_member {
 	struct coop_addr addr;
-	struct hlist_node hash; /* node->by_addr */
+	struct list_head link; /* node->news, until it is taken */
+	struct hlist_node by_number, by_addr;
 	u32 node_id;
 	u32 engine_id; /* COOP_NONE: the engine has no room for it */
+	bool leaves;   /* news that the member of this number has left */
 };
 
 static u32 tell_engine(struct coop_node *node, struct coop_engine *engine,
@@ -41,11 +52,27 @@ static u32 member_key(const struct coop_node *node, const struct coop_addr *addr
 	return (u32)hash_64(coop_addr_hash(addr) ^ node->member_salt, 32);
 }
 
+/* Likewise: the daemon chooses the numbers. */
+static u32 number_key(const struct coop_node *node, u32 node_id)
+{
+	return (u32)hash_64(node_id ^ node->member_salt, 32);
+}
+
+static struct coop_member *member_of(struct coop_node *node, u32 node_id)
+{
+	struct coop_member *m;
+
+	hash_for_each_possible(node->by_number, m, by_number, number_key(node, node_id))
+		if (m->node_id == node_id)
+			return m;
+	return NULL;
+}
+
 static struct coop_member *member_at(struct coop_node *node, const struct coop_addr *addr)
 {
 	struct coop_member *m;
 
-	hash_for_each_possible(node->by_addr, m, hash, member_key(node, addr))
+	hash_for_each_possible(node->by_addr, m, by_addr, member_key(node, addr))
 		if (coop_addr_same(&m->addr, addr))
 			return m;
 	return NULL;
@@ -53,74 +80,174 @@ static struct coop_member *member_at(struct coop_node *node, const struct coop_a
 
 static void member_free(struct coop_node *node, struct coop_member *m)
 {
-	xa_erase(&node->by_daemon, m->node_id);
-	hash_del(&m->hash);
+	hash_del(&m->by_number);
+	hash_del(&m->by_addr);
 	node->n_members--;
 	kfree(m);
 }
 
-static void forget(struct coop_node *node, unsigned long node_id)
+static void forget(struct coop_node *node, struct coop_member *m)
 {
-	struct coop_member *m = xa_load(&node->by_daemon, node_id);
-
-	if (!m)
-		return;
 	if (node->engine)
 		(void)coop_engine_peer_del(node->engine, &m->addr, COOP_PEER_BY_DAEMON);
 	member_free(node, m);
 }
 
-void coop_node_join(struct coop_node *node, u32 node_id, const struct coop_addr *addr)
+static void forget_number(struct coop_node *node, u32 node_id)
 {
-	struct coop_member *m, *other;
+	struct coop_member *m = member_of(node, node_id);
 
-	m = kmalloc(sizeof(*m), GFP_NOFS);
-	if (!m)
-		return; /* the only effect: we do not ask it for pages */
-	m->addr = *addr;
-	m->node_id = node_id;
-	m->engine_id = COOP_NONE;
-	mutex_lock(&node->lock);
-	forget(node, node_id);
+	if (m)
+		forget(node, m);
+}
+
+static void forget_all(struct coop_node *node)
+{
+	struct coop_member *m;
+	struct hlist_node *next;
+	u32 i;
+
+	hash_for_each_safe(node->by_number, i, next, m, by_number) forget(node, m);
+}
+
+static void join(struct coop_node *node, struct coop_member *m)
+{
+	struct coop_member *other;
+
+	forget_number(node, m->node_id);
 	/*
 	 * The node came back under a new number. The leave of the old number may still come, and
 	 * must not remove the address.
 	 */
-	other = member_at(node, addr);
+	other = member_at(node, &m->addr);
 	if (other)
 		member_free(node, other);
 	/* More than any daemon has: bounds the memory that a lying daemon can use. */
-	if (node->n_members == COOP_PEERS_MAX ||
-	    xa_err(xa_store(&node->by_daemon, node_id, m, GFP_NOFS))) {
+	if (node->n_members == COOP_PEERS_MAX) {
 		/* A number that is no member any more may have had this address. */
 		if (node->engine)
-			(void)coop_engine_peer_del(node->engine, addr, COOP_PEER_BY_DAEMON);
+			(void)coop_engine_peer_del(node->engine, &m->addr, COOP_PEER_BY_DAEMON);
 		kfree(m);
-	} else {
-		hash_add(node->by_addr, &m->hash, member_key(node, addr));
-		node->n_members++;
-		if (node->engine)
-			m->engine_id = tell_engine(node, node->engine, addr, coop_now_us());
+		return;
 	}
-	mutex_unlock(&node->lock);
+	hash_add(node->by_number, &m->by_number, number_key(node, m->node_id));
+	hash_add(node->by_addr, &m->by_addr, member_key(node, &m->addr));
+	node->n_members++;
+	if (node->engine)
+		m->engine_id = tell_engine(node, node->engine, &m->addr, coop_now_us());
+}
+
+/* ---- news ------------------------------------------------------------------------ */
+
+/* The oldest news; NULL: none. *all: the members of before are to be forgotten first. */
+static struct coop_member *news_first(struct coop_node *node, bool *all)
+{
+	struct coop_member *m;
+
+	spin_lock(&node->news_lock);
+	*all = node->news_of_all;
+	node->news_of_all = false;
+	m = list_first_entry_or_null(&node->news, struct coop_member, link);
+	if (m) {
+		list_del(&m->link);
+		node->n_news--;
+	}
+	spin_unlock(&node->news_lock);
+	return m;
+}
+
+/* Takes at most so many. True: there may be more. */
+static bool news_take(struct coop_node *node, u32 most)
+{
+	struct coop_member *m;
+	bool all;
+
+	lockdep_assert_held(&node->lock);
+	for (; most; most--) {
+		if (list_empty_careful(&node->news) && !READ_ONCE(node->news_of_all))
+			return false;
+		m = news_first(node, &all);
+		if (all)
+			forget_all(node);
+		if (m && m->leaves) {
+			forget_number(node, m->node_id);
+			kfree(m);
+		} else if (m) {
+			join(node, m);
+		}
+	}
+	return true;
+}
+
+void coop_peers_work(struct work_struct *work)
+{
+	struct coop_node *node = container_of(work, struct coop_node, members);
+	bool more;
+
+	do {
+		mutex_lock(&node->lock);
+		more = news_take(node, NEWS_AT_ONCE);
+		mutex_unlock(&node->lock);
+		cond_resched();
+	} while (more);
+}
+
+/* addr: NULL: it leaves. */
+static void news_add(struct coop_node *node, u32 node_id, const struct coop_addr *addr)
+{
+	struct coop_member *m = kzalloc(sizeof(*m), GFP_NOWAIT | __GFP_NOWARN);
+	bool room;
+
+	if (!m)
+		return;
+	m->node_id = node_id;
+	m->engine_id = COOP_NONE;
+	if (addr)
+		m->addr = *addr;
+	else
+		m->leaves = true;
+	spin_lock(&node->news_lock);
+	room = node->n_news < NEWS_MOST;
+	if (room) {
+		node->n_news++;
+		list_add_tail(&m->link, &node->news);
+	}
+	spin_unlock(&node->news_lock);
+	if (room)
+		queue_work(coop_ib_wq, &node->members);
+	else
+		kfree(m);
+}
+
+static void news_free(struct list_head *news)
+{
+	struct coop_member *m, *next;
+
+	list_for_each_entry_safe(m, next, news, link)
+		kfree(m);
+}
+
+void coop_node_join(struct coop_node *node, u32 node_id, const struct coop_addr *addr)
+{
+	news_add(node, node_id, addr);
 }
 
 void coop_node_leave(struct coop_node *node, u32 node_id)
 {
-	mutex_lock(&node->lock);
-	forget(node, node_id);
-	mutex_unlock(&node->lock);
+	news_add(node, node_id, NULL);
 }
 
 void coop_node_forget_all(struct coop_node *node)
 {
-	struct coop_member *m;
-	unsigned long i;
+	LIST_HEAD(old);
 
-	mutex_lock(&node->lock);
-	xa_for_each(&node->by_daemon, i, m)
-		forget(node, i);
-	mutex_unlock(&node->lock);
+	spin_lock(&node->news_lock);
+	list_splice_init(&node->news, &old);
+	node->n_news = 0;
+	node->news_of_all = true;
+	spin_unlock(&node->news_lock);
+	news_free(&old);
+	queue_work(coop_ib_wq, &node->members);
 }
 
 bool coop_node_address(struct coop_node *node, u32 node_id, struct coop_addr *addr)
@@ -128,7 +255,8 @@ bool coop_node_address(struct coop_node *node, u32 node_id, struct coop_addr *ad
 	const struct coop_member *m;
 
 	mutex_lock(&node->lock);
-	m = xa_load(&node->by_daemon, node_id);
+	(void)news_take(node, NEWS_MOST);
+	m = member_of(node, node_id);
 	if (m)
 		*addr = m->addr;
 	mutex_unlock(&node->lock);
@@ -150,20 +278,19 @@ void coop_peers_carry(struct coop_node *node, struct coop_engine *engine,
 {
 	struct coop_peer_info info;
 	struct coop_member *m;
-	unsigned long i;
-	u32 cursor = 0;
+	u32 cursor = 0, i;
 
 	lockdep_assert_held(&node->lock);
 	while (old && coop_engine_peer_next(old, &cursor, &info))
 		if (info.origin & COOP_PEER_BY_HAND)
 			(void)coop_engine_peer_add(engine, &info.addr, COOP_PEER_BY_HAND, now);
-	xa_for_each(&node->by_daemon, i, m)
-		m->engine_id = tell_engine(node, engine, &m->addr, now);
+	hash_for_each(node->by_number, i, m, by_number) m->engine_id =
+		tell_engine(node, engine, &m->addr, now);
 }
 
 static void name_peer(struct coop_node *node, u32 node_id, struct coop_fetch_req *req)
 {
-	const struct coop_member *m = node_id ? xa_load(&node->by_daemon, node_id) : NULL;
+	const struct coop_member *m = node_id ? member_of(node, node_id) : NULL;
 	u32 i;
 
 	if (!m || m->engine_id == COOP_NONE || req->n_hints == COOP_MAX_HINTS)
@@ -209,6 +336,7 @@ void coop_peers_name(struct coop_node *node, const struct coop_node_fetch *f,
 		req->budget_us = f->budget_us;
 		return;
 	}
+	(void)news_take(node, NEWS_MOST);
 	for (i = 0; i < COOP_PARENTS; i++)
 		name_peer(node, f->parents[i], req);
 	req->n_parents = req->n_hints;
@@ -225,11 +353,11 @@ void coop_peers_name(struct coop_node *node, const struct coop_node_fetch *f,
 void coop_peers_free(struct coop_node *node)
 {
 	struct coop_member *m;
-	unsigned long i;
+	struct hlist_node *next;
+	u32 i;
 
-	xa_for_each(&node->by_daemon, i, m)
-		kfree(m);
-	xa_destroy(&node->by_daemon);
+	news_free(&node->news);
+	hash_for_each_safe(node->by_number, i, next, m, by_number) kfree(m);
 }
 
 /* ---- for /proc ---------------------------------------------------------------------------------
