@@ -480,7 +480,7 @@ bool coop_engine_next_urgent_tx(struct coop_engine *e, u64 now, struct coop_tx *
 	while ((i = e->fetch_tx.head) != COOP_NONE) {
 		if (coop_fetch_tx(e, i, now, tx))
 			return true;
-		if (!e->fetch[i].due)
+		if (!e->fetch[i].due || coop_fetch_waits_for_reset(e, i))
 			coop_fifo_remove(&e->fetch_tx, i); /* it is the head: O(1) */
 	}
 	while ((i = coop_turns_next_commit(&e->serve_tx)) != COOP_NONE)

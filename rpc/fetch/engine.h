@@ -256,7 +256,8 @@ enum coop_tx_kind {
 	COOP_TX_POST_RECV, /* on fetch QP 'slot' post the WRs of segments seg[0..n_seg) in order */
 	COOP_TX_DATA,      /* from serve QP 'slot' send segments seg[0..n_seg) to addr */
 	COOP_TX_STOP_QP,   /* fetch QP 'slot' to ERR; then rx_flush for every WR still posted */
-	COOP_TX_RESET_QP,  /* fetch QP 'slot': RESET, INIT, RTR, RTS; all its WRs have completed */
+	COOP_TX_RESET_QP,  /* fetch QP 'slot': RESET, INIT, RTR, RTS; all its WRs have completed; at
+			      once, or between reset_begin() and reset_done() */
 };
 
 /* Where one datagram lies in the pages. Built by plan.c; both sides compute the same. */
@@ -295,6 +296,13 @@ bool coop_engine_next_tx(struct coop_engine *e, u64 now, struct coop_tx *tx);
  * for the answers to their QUERYs.
  */
 bool coop_engine_next_urgent_tx(struct coop_engine *e, u64 now, struct coop_tx *tx);
+/*
+ * The host has pulled a TX_RESET_QP, and it will take time. Until reset_done() nothing is posted on
+ * the slot, no REQUEST names it, and no other fetch gets it. A reset that fails is done as well:
+ * the host then flushes what it cannot post.
+ */
+void coop_engine_reset_begin(struct coop_engine *e, u32 slot);
+void coop_engine_reset_done(struct coop_engine *e, u32 slot, u64 now);
 /*
  * n_seg sends of a TX_DATA of serve 'id' completed or failed (err < 0): the network no longer
  * reads their memory. Not called for the other kinds: the host copies a control datagram before

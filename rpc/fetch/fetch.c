@@ -355,6 +355,8 @@ static void take_slot(struct coop_engine *e, struct coop_fetch *f, u32 bytes, u6
 void coop_fetch_put_slot(struct coop_engine *e, u32 slot)
 {
 	e->slot[slot].fetch = COOP_NONE;
+	if (e->slot[slot].resetting)
+		return; /* reset_done() does it */
 	e->slot[slot].next = e->free_slot;
 	e->free_slot = slot;
 	e->n_free_slots++;

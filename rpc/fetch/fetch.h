@@ -58,6 +58,7 @@ struct coop_slot {
 	u32 fetch;               /* index of its holder, or COOP_NONE */
 	u32 next;                /* free list */
 	bool owes_reset;         /* the last fetch was released before its TX_RESET_QP was pulled */
+	bool resetting;          /* reset_begin() to reset_done(); not in the free list */
 	struct coop_move *moves; /* a WR each */
 	u32 n_moves;
 };
@@ -120,6 +121,8 @@ bool coop_fetch_answer(struct coop_engine *e, const struct coop_msg *m, u64 now)
 void coop_fetch_timer(struct coop_engine *e, u32 index, u64 now);
 /* The peer's circuit opened: fetches that wait for its first answer ask elsewhere. */
 void coop_fetch_peer_down(struct coop_engine *e, u32 peer_id, u64 now);
+/* Has it work for the network, but only for when its queue pair was reset? */
+bool coop_fetch_waits_for_reset(const struct coop_engine *e, u32 index);
 bool coop_fetch_tx(struct coop_engine *e, u32 index, u64 now, struct coop_tx *tx);
 bool coop_fetch_event(struct coop_engine *e, u32 index, struct coop_ev *ev, u64 now);
 const char *coop_fetch_state_name(u8 state);

@@ -53,6 +53,13 @@ static void post_list(struct coop_engine *e, const struct coop_fetch *f, struct 
 	tx->n_seg = post->n_wr;
 }
 
+bool coop_fetch_waits_for_reset(const struct coop_engine *e, u32 index)
+{
+	const struct coop_fetch *f = &e->fetch[index];
+
+	return f->slot != COOP_NONE && e->slot[f->slot].resetting;
+}
+
 bool coop_fetch_tx(struct coop_engine *e, u32 index, u64 now, struct coop_tx *tx)
 {
 	struct coop_fetch *f = &e->fetch[index];
@@ -73,6 +80,8 @@ bool coop_fetch_tx(struct coop_engine *e, u32 index, u64 now, struct coop_tx *tx
 		f->due &= (u8)~COOP_DUE_RESET;
 		return true;
 	}
+	if (coop_fetch_waits_for_reset(e, index))
+		return false;
 	if (f->due & COOP_DUE_POST) {
 		tx->kind = COOP_TX_POST_RECV;
 		f->due &= (u8)~COOP_DUE_POST;
@@ -294,6 +303,27 @@ void coop_engine_fetch_release(struct coop_engine *e, u32 id, u64 now)
 	f->state = COOP_FETCH_FREE;
 	coop_idtab_put(&e->fetch_ids, id);
 	coop_fetch_admit(e, now);
+}
+
+void coop_engine_reset_begin(struct coop_engine *e, u32 slot)
+{
+	if (!WARN_ON_ONCE(slot >= e->cfg.max_fetches))
+		e->slot[slot].resetting = true;
+}
+
+void coop_engine_reset_done(struct coop_engine *e, u32 slot, u64 now)
+{
+	struct coop_slot *s = &e->slot[slot];
+
+	if (WARN_ON_ONCE(slot >= e->cfg.max_fetches || !s->resetting))
+		return;
+	s->resetting = false;
+	if (s->fetch == COOP_NONE) {
+		coop_fetch_put_slot(e, slot);
+		coop_fetch_admit(e, now);
+	} else if (e->fetch[s->fetch].due) {
+		coop_fifo_push(&e->fetch_tx, s->fetch);
+	}
 }
 
 bool coop_engine_fetch_seg(const struct coop_engine *e, u32 id, u32 seg, struct coop_seg *out)

@@ -172,9 +172,22 @@ void node::transmit(const coop_tx &tx)
 		++resets;
 		EXPECT_TRUE(qps_.at(tx.slot).dead) << "RESET without ERR (rule 2)";
 		EXPECT_EQ(qps_.at(tx.slot).next, qps_.at(tx.slot).posted.size());
-		qps_.at(tx.slot).dead = false;
+		if (slow_resets) {
+			coop_engine_reset_begin(e, tx.slot);
+			resetting.push_back(tx.slot);
+		} else {
+			qps_.at(tx.slot).dead = false;
+		}
 		break;
 	}
+}
+
+void node::reset_done()
+{
+	const u32 slot = resetting.front();
+	resetting.pop_front();
+	qps_.at(slot).dead = false;
+	coop_engine_reset_done(e, slot, net.now);
 }
 
 u64 node::sum(const coop_ev &ev, u32 ordinal, const u8 *bytes) const

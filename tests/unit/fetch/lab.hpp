@@ -71,6 +71,9 @@ public:
 	std::map<u64, result> done; // by cookie
 	std::vector<u32> verifies;  // the number of moves of each
 	u32 stops = 0, resets = 0, posts = 0;
+	bool slow_resets = false; // until reset_done()
+	std::deque<u32> resetting;
+	void reset_done(); // of the oldest
 	// As a responder:
 	u64 have = ~u64{0}, still = ~u64{0}, size = 1 << 30;
 	bool hold_lookup = false, hold_sends = false, spoil_sums = false;
