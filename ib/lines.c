@@ -132,7 +132,8 @@ void coop_lines_cancel(struct coop_node *node, struct coop_node_fetch *f, u64 no
 	(void)coop_engine_cancel(node->engine, f->id, now); /* a stale id: it is over */
 }
 
-/* Ends all requests. False: the device refused to destroy a queue pair; the lock held. */
+/* Ends all requests. False: the device refused to destroy a queue pair; the lock held, but not
+ * always. */
 static bool stop(struct coop_node *node, u64 now)
 {
 	struct coop_rnic *r = node->rnic;
@@ -159,14 +160,19 @@ static bool stop(struct coop_node *node, u64 now)
 /* Also while a detach waits for completions: the host unpins its pages next. */
 void coop_lines_stop(struct coop_node *node)
 {
-	bool stopped;
+	/* Not coop_lines_begin(), whose state is of one holder of the lock. */
+	const unsigned int flags = memalloc_noio_save();
+	struct mem_cgroup *outer = set_active_memcg(node->cfg.memcg);
+	bool stopped = false;
 	u32 tries;
 
-	for (tries = 0;; tries++) {
-		stopped = stop(node, coop_lines_begin(node));
-		coop_lines_leave(node);
-		if (stopped)
-			return;
-		msleep(coop_rnic_pause_ms(tries));
+	for (tries = 0; !stopped; tries++) {
+		if (tries)
+			msleep(coop_rnic_pause_ms(tries - 1));
+		mutex_lock(&node->lock);
+		stopped = stop(node, coop_now_us());
+		mutex_unlock(&node->lock);
 	}
+	set_active_memcg(outer);
+	memalloc_noio_restore(flags);
 }

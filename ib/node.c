@@ -50,6 +50,8 @@ static void destroy_queues(struct coop_node *node)
 {
 	if (node->paths && node->paths != coop_ib_wq)
 		destroy_workqueue(node->paths);
+	if (node->changes)
+		destroy_workqueue(node->changes);
 	if (node->wq)
 		destroy_workqueue(node->wq);
 }
@@ -59,9 +61,11 @@ static bool create_queues(struct coop_node *node)
 	/* Readers wait for it under memory pressure. Unbound, because checksums and copies run
 	 * here. */
 	node->wq = alloc_workqueue("coopfs_node", WQ_UNBOUND | WQ_HIGHPRI | WQ_MEM_RECLAIM, 1);
+	/* Each work waits for the device: no other node's device, and not one behind the other. */
+	node->changes = alloc_workqueue("coopfs_qp", WQ_UNBOUND | WQ_HIGHPRI | WQ_MEM_RECLAIM, 0);
 	node->paths = node->cfg.lines ? alloc_workqueue("coopfs_paths", WQ_UNBOUND, LINES_PATHS)
 				      : coop_ib_wq;
-	if (node->wq && node->paths)
+	if (node->wq && node->changes && node->paths)
 		return true;
 	destroy_queues(node);
 	return false;

@@ -12,9 +12,25 @@
  * a fetch also performs the engine's work, so that its request leaves without a
  * context switch.
  *
- * Locks, outer first: attach_lock, lock. The list of nodes (device.c) has one of its own, under
- * which neither is taken. done() runs without any of them, ops->address() under attach_lock only.
- * Under lock memory is allocated without I/O, because pages being filled wait for the lock.
+ * Locks, outer first: attach_lock, lock, news_lock. The list of nodes (device.c) has one of its
+ * own, under which none of them is taken. done() runs without any of them, ops->address() under
+ * attach_lock only. Under lock memory is allocated without I/O, because pages being filled wait for
+ * the lock.
+ *
+ * Who waits for whom:
+ *
+ *   a reader that begins a fetch    for lock, until a signal kills it; then for done()
+ *   the pump                        for lock; the timer and completions only queue it
+ *   the work of a fetch slot        for lock, and without it for the device (fetch_qp.c)
+ *   the works of address handles    the same, and for neighbours (ah.c)
+ *   storage's receiver              for news_lock, a spinlock (peers.c)
+ *   attach, detach                  for lock; without it for the device, and for the works of slots
+ *   removal of a device, refresh    for attach_lock
+ *
+ * So what the holder of lock waits for, all readers of the mount wait for. It is: memory without
+ * I/O (an address handle's entry); and the device, but only when a control or a serving queue pair
+ * has failed, which ends what goes by it anyway, or to destroy an address handle. The callbacks of
+ * the file system wait for nothing.
  */
 #ifndef COOP_IB_NODE_H
 #define COOP_IB_NODE_H
@@ -72,6 +88,7 @@ struct coop_node {
 
 	atomic_t settled; /* not 0: serves that wait must look for their pages again */
 	struct workqueue_struct *wq;
+	struct workqueue_struct *changes; /* of queue pairs: see fetch_qp.c */
 	struct workqueue_struct *paths; /* resolves addresses: coop_ib_wq, or with lines its own */
 	struct work_struct pump;
 	struct delayed_work refresh; /* on coop_ib_wq */

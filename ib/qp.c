@@ -13,7 +13,7 @@
 #include "ib/node.h"
 #include "ib/trace.h"
 
-static int to_ready(struct coop_rnic *r, struct coop_qp *qp)
+static int to_ready(const struct coop_rnic *r, struct ib_qp *ib)
 {
 	struct ib_qp_attr a = {
 		.qp_state = IB_QPS_INIT,
@@ -23,20 +23,18 @@ static int to_ready(struct coop_rnic *r, struct coop_qp *qp)
 	};
 	int err;
 
-	err = ib_modify_qp(qp->ib, &a, IB_QP_STATE | IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_QKEY);
+	err = ib_modify_qp(ib, &a, IB_QP_STATE | IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_QKEY);
 	if (err)
 		return err;
 	a.qp_state = IB_QPS_RTR;
-	err = ib_modify_qp(qp->ib, &a, IB_QP_STATE);
+	err = ib_modify_qp(ib, &a, IB_QP_STATE);
 	if (err)
 		return err;
 	a.qp_state = IB_QPS_RTS;
-	err = ib_modify_qp(qp->ib, &a, IB_QP_STATE | IB_QP_SQ_PSN);
-	qp->ready = !err;
-	return err;
+	return ib_modify_qp(ib, &a, IB_QP_STATE | IB_QP_SQ_PSN);
 }
 
-int coop_qp_create(struct coop_rnic *r, struct coop_qp *qp)
+static struct ib_qp *make(struct coop_rnic *r, const struct coop_qp *qp)
 {
 	struct ib_qp_init_attr init = {
 		.send_cq = r->scq,
@@ -45,16 +43,61 @@ int coop_qp_create(struct coop_rnic *r, struct coop_qp *qp)
 		.sq_sig_type = IB_SIGNAL_REQ_WR,
 		.qp_type = IB_QPT_UD,
 	};
-	struct ib_qp *ib;
+
+	return ib_create_qp(r->pd, &init);
+}
+
+struct ib_qp *coop_qp_take(struct coop_qp *qp)
+{
+	struct ib_qp *ib = qp->ib;
+
+	WARN_ON_ONCE(qp->taken);
+	qp->taken = true;
+	qp->ready = false;
+	qp->ib = NULL;
+	return ib;
+}
+
+void coop_qp_give_back(struct coop_qp *qp, struct ib_qp *ib, bool other)
+{
+	qp->taken = false;
+	qp->ib = ib;
+	if (other)
+		qp->epoch++;
+}
+
+int coop_qp_to_error(struct ib_qp *ib)
+{
+	struct ib_qp_attr a = {.qp_state = IB_QPS_ERR};
+
+	return ib_modify_qp(ib, &a, IB_QP_STATE);
+}
+
+int coop_qp_end(const struct coop_rnic *r, struct ib_qp **ib)
+{
+	const int err = *ib ? ib_destroy_qp(*ib) : 0;
+
+	if (err)
+		pr_err_ratelimited("coopfs: %s refuses to destroy a queue pair (error %d): "
+				   "keeping its memory, trying again later\n",
+				   dev_name(&r->port.dev->dev), err);
+	else
+		*ib = NULL;
+	return err;
+}
+
+int coop_qp_create(struct coop_rnic *r, struct coop_qp *qp)
+{
+	struct ib_qp *ib = make(r, qp);
 	int err;
 
-	ib = ib_create_qp(r->pd, &init);
 	if (IS_ERR(ib))
 		return PTR_ERR(ib);
 	qp->ib = ib;
 	qp->epoch++;
 	qp->overdue_at = ~0ULL;
-	err = to_ready(r, qp);
+	err = to_ready(r, ib);
+	qp->ready = !err;
 	if (err)
 		coop_qp_destroy(r, qp); /* nothing is posted */
 	return err;
@@ -62,16 +105,14 @@ int coop_qp_create(struct coop_rnic *r, struct coop_qp *qp)
 
 int coop_qp_destroy(struct coop_rnic *r, struct coop_qp *qp)
 {
-	int err = qp->ib ? ib_destroy_qp(qp->ib) : 0;
+	int err;
 
+	if (qp->taken)
+		return -EBUSY;
 	qp->ready = false;
-	if (err) {
-		pr_err_ratelimited("coopfs: %s refuses to destroy a queue pair (error %d): "
-				   "keeping its memory, trying again later\n",
-				   dev_name(&r->port.dev->dev), err);
+	err = coop_qp_end(r, &qp->ib);
+	if (err)
 		return err;
-	}
-	qp->ib = NULL;
 	qp->epoch++;
 	qp->overdue_at = ~0ULL;
 	return 0;
@@ -79,11 +120,9 @@ int coop_qp_destroy(struct coop_rnic *r, struct coop_qp *qp)
 
 void coop_qp_stop(struct coop_rnic *r, struct coop_qp *qp)
 {
-	struct ib_qp_attr a = {.qp_state = IB_QPS_ERR};
-
 	trace_coopfs_qp(r, qp, COOP_QP_STOPPED);
 	qp->ready = false;
-	if (qp->ib && ib_modify_qp(qp->ib, &a, IB_QP_STATE))
+	if (qp->ib && coop_qp_to_error(qp->ib))
 		coop_rnic_await(r, qp, 0); /* the device refused: replace it at once */
 }
 
@@ -99,18 +138,47 @@ static bool may_be_reset(const struct coop_rnic *r, const struct coop_qp *qp)
 	return r->port.dev->ops.driver_id != RDMA_DRIVER_RXE || qp->kind != COOP_QP_FETCH;
 }
 
-int coop_qp_recycle(struct coop_rnic *r, struct coop_qp *qp)
+static int reset(struct coop_rnic *r, struct ib_qp *ib)
 {
 	struct ib_qp_attr a = {.qp_state = IB_QPS_RESET};
 
+	return ib_modify_qp(ib, &a, IB_QP_STATE) ?: to_ready(r, ib);
+}
+
+int coop_qp_renew(struct coop_rnic *r, const struct coop_qp *qp, struct ib_qp **ib, bool *other)
+{
+	struct ib_qp *made;
+	int err;
+
+	*other = false;
+	if (*ib && may_be_reset(r, qp) && !reset(r, *ib))
+		return 0;
+	trace_coopfs_qp(r, qp, COOP_QP_REPLACED);
+	err = coop_qp_end(r, ib);
+	if (err)
+		return err;
+	*other = true;
+	made = make(r, qp);
+	if (IS_ERR(made))
+		return PTR_ERR(made);
+	*ib = made;
+	err = to_ready(r, made);
+	if (err)
+		(void)coop_qp_end(r, ib); /* nothing is posted */
+	return err;
+}
+
+int coop_qp_recycle(struct coop_rnic *r, struct coop_qp *qp)
+{
 	trace_coopfs_qp(r, qp, COOP_QP_RECYCLED);
 	if (qp->died)
 		coop_count(r->node->stats, COOP_C_QP_RECYCLED, 1);
 	qp->died = false;
 	qp->overdue_at = ~0ULL;
-	if (qp->ib && may_be_reset(r, qp) && !ib_modify_qp(qp->ib, &a, IB_QP_STATE) &&
-	    !to_ready(r, qp))
+	if (qp->ib && !reset(r, qp->ib)) {
+		qp->ready = true;
 		return 0;
+	}
 	return coop_qp_replace(r, qp);
 }
 

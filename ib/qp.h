@@ -25,11 +25,12 @@ enum coop_qp_kind { COOP_QP_CTRL, COOP_QP_FETCH, COOP_QP_SERVE, COOP_QP_DATA };
 struct coop_rnic;
 
 struct coop_qp {
-	struct ib_qp *ib; /* NULL: none, and posting fails */
+	struct ib_qp *ib; /* NULL: none, or taken; posting fails */
 	struct ib_qp_cap cap;
 	enum coop_qp_kind kind;
 	u16 slot;
 	u16 epoch;
+	bool taken;     /* coop_qp_take(): 'ib' is with someone who needs no lock for it */
 	bool ready;     /* RTS, as far as we know */
 	bool died;      /* went to ERR by itself */
 	u64 overdue_at; /* us: deadline of its completions; ~0: none expected */
@@ -59,7 +60,30 @@ static inline bool coop_wr_of(u64 id, const struct coop_qp *qp)
 	return (id >> 48 & COOP_WR_EPOCH_MASK) == (qp->epoch & COOP_WR_EPOCH_MASK);
 }
 
-/* All: context may sleep, the node's lock held. 0 or -errno. */
+/*
+ * Verbs that change or destroy a queue pair wait for the device. Those of fetch slots (fetch_qp.c),
+ * which every lost datagram needs, and those at the end of all (coop_rnic_silence) run without the
+ * node's lock, for which readers wait: the queue pair is taken under the lock, and given back.
+ * While it is taken it does not count as destroyed. Those of the control and the serving queue
+ * pairs, which change only when one has failed, are performed under the lock.
+ */
+
+/* Under the lock; it is not taken. NULL: there is none. */
+struct ib_qp *coop_qp_take(struct coop_qp *qp);
+/* Under the lock. other: ib replaces the one that was taken, or is NULL. */
+void coop_qp_give_back(struct coop_qp *qp, struct ib_qp *ib, bool other);
+
+/* Of one that was taken, without the lock. Context: may sleep. 0 or -errno. */
+int coop_qp_to_error(struct ib_qp *ib);
+/* On error *ib exists still; else it is NULL. */
+int coop_qp_end(const struct coop_rnic *r, struct ib_qp **ib);
+/*
+ * Moves it from ERR back to RTS, or replaces it if that cannot be; *ib is NULL: creates one.
+ * *other: it is another one. On error *ib is not in RTS, or NULL.
+ */
+int coop_qp_renew(struct coop_rnic *r, const struct coop_qp *qp, struct ib_qp **ib, bool *other);
+
+/* All below: context may sleep, the node's lock held. 0 or -errno. */
 
 /* Creates qp->ib with qp->cap, in RTS. */
 int coop_qp_create(struct coop_rnic *r, struct coop_qp *qp);

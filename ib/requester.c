@@ -11,6 +11,7 @@
  *
  * If the device rejects a receive, the queue pair is stopped and the receives
  * that were not posted count as flushed: the engine continues as after a loss.
+ * fetch_qp.c changes the queue pair's state.
  */
 #include <linux/highmem.h>
 
@@ -232,12 +233,8 @@ void coop_requester_post(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
 
 	if (!again)
 		take_slot(r, s, f);
-	if (!s->qp.ready && !r->closing) {
-		/* Its last reset failed; all its receives had completed before. */
+	if (!s->qp.ready) /* its last renewal failed; all its receives had completed before */
 		none_is_posted(r, s);
-		if (!coop_qp_replace(r, &s->qp))
-			coop_engine_set_fetch_qp(engine, tx->slot, s->qp.ib->qp_num, r->qkey);
-	}
 	while (posted < want && s->qp.ready && !r->closing && !WARN_ON_ONCE(want > r->fetch_wrs)) {
 		u32 batch = min_t(u32, want - posted, COOP_BATCH);
 
@@ -261,7 +258,7 @@ void coop_requester_stop(struct coop_rnic *r, u32 slot, u64 now)
 	struct coop_fetch_slot *s = &r->fetch[slot];
 
 	coop_count(r->node->stats, COOP_C_QP_STOPS, 1);
-	coop_qp_stop(r, &s->qp);
+	coop_fetch_qp_stop(r, s);
 	if (s->n_posted && s->qp.overdue_at == ~0ULL)
 		coop_rnic_await(r, &s->qp, now + COOP_QUIET_US);
 }
@@ -269,13 +266,9 @@ void coop_requester_stop(struct coop_rnic *r, u32 slot, u64 now)
 void coop_requester_reset(struct coop_rnic *r, u32 slot)
 {
 	struct coop_fetch_slot *s = &r->fetch[slot];
-	int err;
 
-	if (r->closing || WARN_ON_ONCE(s->n_posted))
-		return;
-	err = coop_qp_recycle(r, &s->qp);
-	if (!err) /* it may have a new QPN */
-		coop_engine_set_fetch_qp(r->node->engine, slot, s->qp.ib->qp_num, r->qkey);
+	if (!r->closing && !WARN_ON_ONCE(s->n_posted))
+		coop_fetch_qp_renew(r, s);
 }
 
 void coop_requester_completed(struct coop_rnic *r, const struct ib_wc *wc, u64 now)
@@ -291,7 +284,7 @@ void coop_requester_completed(struct coop_rnic *r, const struct ib_wc *wc, u64 n
 	if (wc->status != IB_WC_SUCCESS) {
 		if (s->qp.ready) {
 			s->qp.died = true;
-			coop_qp_stop(r, &s->qp); /* flushes the rest */
+			coop_fetch_qp_stop(r, s); /* flushes the rest */
 			if (s->n_posted)
 				coop_rnic_await(r, &s->qp, now + COOP_QUIET_US);
 		}

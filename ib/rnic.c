@@ -198,6 +198,7 @@ struct coop_rnic *coop_rnic_create(struct coop_node *node, const struct coop_por
 	const char *name = dev_name(&port->dev->dev), *what = "memory", *lower = NULL;
 	const gfp_t gfp = coop_node_gfp(node);
 	struct coop_rnic *r;
+	u32 i;
 	int err;
 
 	if (cfg->mtu && (cfg->mtu > port->mtu || cfg->mtu < COOP_MTU_MIN || cfg->mtu % 4)) {
@@ -228,6 +229,10 @@ struct coop_rnic *coop_rnic_create(struct coop_node *node, const struct coop_por
 		return ERR_PTR(err);
 	}
 	r->fetch = kvcalloc(r->n_fetch, sizeof(*r->fetch), gfp);
+	for (i = 0; r->fetch && i < r->n_fetch; i++) {
+		r->fetch[i].rnic = r;
+		INIT_WORK(&r->fetch[i].change, coop_fetch_qp_work);
+	}
 	r->serve = kvcalloc(r->n_serve, sizeof(*r->serve), gfp);
 	r->serves = kvcalloc(r->n_serves, sizeof(*r->serves), gfp);
 	r->bounce = kvmalloc_array(COOP_MAX_PAGES, PAGE_SIZE, gfp);
@@ -274,27 +279,45 @@ static u32 destroy_qps(struct coop_rnic *r)
 	return kept;
 }
 
+/* Destroys it, without the lock. False: it exists still. */
+static bool silence_qp(struct coop_rnic *r, struct coop_qp *qp)
+{
+	struct ib_qp *ib;
+	int err;
+
+	if (qp->taken)
+		return false;
+	ib = coop_qp_take(qp);
+	mutex_unlock(&r->node->lock);
+	err = coop_qp_end(r, &ib);
+	mutex_lock(&r->node->lock);
+	coop_qp_give_back(qp, ib, !err);
+	if (!err)
+		qp->overdue_at = ~0ULL;
+	return !err;
+}
+
 bool coop_rnic_silence(struct coop_rnic *r, u64 now)
 {
 	u32 i, kept = 0;
 
 	lockdep_assert_held(&r->node->lock);
-	if (coop_qp_destroy(r, &r->ctrl.qp))
+	if (!silence_qp(r, &r->ctrl.qp))
 		kept++;
 	else
 		coop_ctrl_lost(r, &r->ctrl);
-	if (coop_qp_destroy(r, &r->data.qp))
+	if (!silence_qp(r, &r->data.qp))
 		kept++;
 	else
 		coop_ctrl_lost(r, &r->data);
 	for (i = 0; i < r->n_fetch; i++) {
-		if (coop_qp_destroy(r, &r->fetch[i].qp))
+		if (!silence_qp(r, &r->fetch[i].qp))
 			kept++;
 		else
 			coop_requester_lost(r, &r->fetch[i], now);
 	}
 	for (i = 0; i < r->n_serve; i++) {
-		if (coop_qp_destroy(r, &r->serve[i].qp))
+		if (!silence_qp(r, &r->serve[i].qp))
 			kept++;
 		else
 			coop_responder_lost(r, &r->serve[i], now);
@@ -342,6 +365,8 @@ void coop_rnic_destroy(struct coop_rnic *r)
 {
 	u32 i;
 
+	for (i = 0; r->fetch && i < r->n_fetch; i++)
+		cancel_work_sync(&r->fetch[i].change); /* it finds nothing to change */
 	/* There are some only after a failed creation. */
 	for (i = 0; destroy_qps(r); i++)
 		msleep(coop_rnic_pause_ms(i));
@@ -415,8 +440,8 @@ void coop_rnic_overdue(struct coop_rnic *r, u64 now)
 	for (i = 0; i < r->n_fetch; i++) {
 		struct coop_fetch_slot *s = &r->fetch[i];
 
-		if (s->qp.overdue_at <= now && overdue_ended(r, &s->qp, now))
-			coop_requester_lost(r, s, now);
+		if (s->qp.overdue_at <= now)
+			coop_fetch_qp_destroy(r, s);
 		next = min(next, s->qp.overdue_at);
 	}
 	for (i = 0; i < r->n_serve; i++) {

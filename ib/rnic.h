@@ -64,9 +64,17 @@ struct coop_ctrl {
 	struct coop_ah *tx_ah[COOP_CTRL_SENDS]; /* handle of a send that is built or posted */
 };
 
+/* Changes of a queue pair's state, see fetch_qp.c. */
+#define COOP_WANT_STOP    1
+#define COOP_WANT_DESTROY 2
+#define COOP_WANT_RENEW   4
+
 /* A fetch slot of the engine: a queue pair and the pages that it fills. */
 struct coop_fetch_slot {
 	struct coop_qp qp;
+	struct coop_rnic *rnic;
+	struct work_struct change; /* on node->changes: performs 'wants' */
+	u8 wants;                  /* COOP_WANT_* */
 	struct coop_bufs grh;
 	struct coop_bufs own;          /* ib_copy: private pages by ordinal */
 	struct coop_node_fetch *fetch; /* NULL: none has posted here */
@@ -157,8 +165,9 @@ struct coop_rnic *coop_rnic_create(struct coop_node *node, const struct coop_por
 				   size_t size);
 void coop_rnic_destroy(struct coop_rnic *r);
 /*
- * Destroys the queue pairs and reports all their WRs to the engine as flushed; the lock held.
- * False: the device refused some, and may still write to their pages; try again.
+ * Destroys the queue pairs and reports all their WRs to the engine as flushed; r->closing is set.
+ * The lock is held, but not while the device destroys one. False: the device refused some, or a
+ * work has one, and the device may still write to their pages; try again.
  */
 bool coop_rnic_silence(struct coop_rnic *r, u64 now);
 /* How long to wait after this many refusals. */
@@ -205,6 +214,12 @@ void coop_ctrl_resume(struct coop_rnic *r, struct coop_ah *ah, u64 now);
 /* The source address of a datagram. */
 void coop_source_of(const struct coop_rnic *r, const struct ib_wc *wc, const void *grh,
 		    struct coop_addr *from, bool *has_gid);
+
+/* fetch_qp.c: of a slot's queue pair; the lock held, except for the work. */
+void coop_fetch_qp_stop(struct coop_rnic *r, struct coop_fetch_slot *s);
+void coop_fetch_qp_destroy(struct coop_rnic *r, struct coop_fetch_slot *s);
+void coop_fetch_qp_renew(struct coop_rnic *r, struct coop_fetch_slot *s);
+void coop_fetch_qp_work(struct work_struct *work);
 
 /* requester.c */
 int coop_requester_create(struct coop_rnic *r, struct coop_fetch_slot *s, u16 slot);

@@ -7,7 +7,7 @@
 #: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe veth sch_netem
 #: files $KO/coopfs.ko $KO/vm/coop_lab.ko
 #: memory 1536
-#: deadline 400
+#: deadline 800
 #: long pinned end_meets_removal end_does_not_wait
 
 server=127.0.0.1
@@ -251,7 +251,7 @@ test_end_does_not_wait()
 		fi
 		kill -9 "$(cat /tmp/user.job)"
 		job_ends 60 user 137
-		until_true 60 "a worker asks the device" number kept $((kept + 2000))
+		until_true 60 "a worker asks the device" number kept $((kept + 100))
 		machine_keeps_pages || die "$when: $(cat /proc/fs/coopfs/net)"
 		[ "$(pins)" -gt "$before" ] || die "$when: the pages are unpinned, and the device may write to them"
 		if [ $when = closing ]; then
