@@ -116,16 +116,21 @@ int storage_opens::bundle(const caller &c, const handle &dir, bool subtree, std:
 
 void storage_opens::close_reader(const handle &fh, std::uint64_t open_id)
 {
+	// It gives up the locks that were taken through the open file, for which others may wait.
+	const bool locks = link_.locks().holds(open_id);
 	link_.closed(open_id);
-	forget(fh, open_id);
+	forget(fh, open_id, locks);
 }
 
-// A CLOSE that no caller waits for.
-void storage_opens::forget(const handle &fh, std::uint64_t open_id)
+// A CLOSE that no caller waits for. at_once: another client may.
+void storage_opens::forget(const handle &fh, std::uint64_t open_id, bool at_once)
 {
 	if (auto c = link_.make(COOP_ST_CLOSE, request_on(fh, open_id))) {
 		c->done = [](storage_link::outcome &) {};
-		link_.submit_later(std::move(c));
+		if (at_once)
+			link_.submit(std::move(c));
+		else
+			link_.submit_later(std::move(c));
 	}
 }
 

@@ -33,7 +33,7 @@ public:
 private:
 	void opened(const caller &, const handle &, const coop_st_body &ask,
 		    const coop_st_body &got, open_result &out);
-	void forget(const handle &, std::uint64_t open_id);
+	void forget(const handle &, std::uint64_t open_id, bool at_once = false);
 
 	storage_link &link_;
 	std::atomic<std::uint64_t> last_id_{0};

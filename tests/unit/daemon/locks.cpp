@@ -282,6 +282,21 @@ TEST_F(daemon_locks, a_lock_ends_with_its_open_file_and_with_its_client)
 	EXPECT_TRUE(eventually([&] { return stats_say("locks 0"); }));
 }
 
+// The CLOSE of a reader may wait for the next request, but not if others may wait for its lock.
+TEST_F(daemon_locks, a_reader_that_holds_one_is_closed_at_once)
+{
+	start();
+	auto a = join();
+	open_result o{};
+	ASSERT_EQ(a->s->open(me(), a->file.fh, O_RDONLY, 0, o), 0);
+	std::uint64_t cookie;
+	ASSERT_EQ(a->s->lock(a->file.fh, o.open_id, whole(1, wr), false, nullptr, cookie), 0);
+	a->s->close_reader(a->file.fh, o.open_id);
+	for (const auto &call : a->s->calls())
+		EXPECT_NE(std::string_view(call.state), "queued") << call.op;
+	EXPECT_TRUE(eventually([&] { return stats_say("locks 0"); }));
+}
+
 TEST_F(daemon_locks, what_an_open_file_may_not_do_it_may_not_lock)
 {
 	start();
