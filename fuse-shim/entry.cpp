@@ -20,12 +20,25 @@ template <auto op, typename... A> void asked(fuse_req_t req, A... arguments)
 
 } // namespace
 
+void context::forget_attributes(client::inode &node)
+{
+	client::inode_table &inodes = mount.inodes();
+	inodes.let_reads_end(node);
+	const client::ticket since = inodes.now();
+	// Attributes only: this takes no page lock, so it may run inside a request.
+	fuse_lowlevel_notify_inval_inode(session, number_of(*this, node), -1, 0);
+	inodes.announced(node, since);
+}
+
 fuse_entry_param make_entry(context &c, const client::entry &e, const given_name &where,
 			    const asking &asked)
 {
 	client::inode *node = c.mount.inodes().ref(e);
-	c.mount.inodes().learn(*node, asked.files, e.attr, nullptr, true);
-	return entry_of(c, *node, e, where, asked);
+	client::attributes attr = e.attr;
+	c.mount.files().show(*node, asked.files, attr);
+	fuse_entry_param p = entry_of(c, *node, e, where, asked);
+	p.attr = attr.st;
+	return p;
 }
 
 // Without a lease nobody tells us when the name changes: the kernel asks for it each time. But it
@@ -58,11 +71,15 @@ void reply_entry(fuse_req_t req, const client::entry &e, const given_name &where
 		 const asking &asked)
 {
 	context &c = context_of(req);
-	fuse_entry_param p = make_entry(c, e, where, asked);
+	const fuse_entry_param p = make_entry(c, e, where, asked);
 	c.looks.looked_up(fuse_req_ctx(req)->pid, p.ino);
-	// The reply failed because the request was interrupted: the kernel has no reference.
-	if (fuse_reply_entry(req, &p) != 0)
-		c.mount.inodes().forget(&inode_of(c, p.ino), 1);
+	client::inode &node = inode_of(c, p.ino);
+	after_pages(c, node, [req, p, &c, &node] {
+		// The reply failed because the request was interrupted: the kernel has no
+		// reference.
+		if (fuse_reply_entry(req, &p) != 0)
+			c.mount.inodes().forget(&node, 1);
+	});
 }
 
 void reply_failed(fuse_req_t req, fuse_ino_t dir, int err)

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// invalidator.cpp - the thread of invalidator.hpp. It ignores files that the kernel has forgotten
-// in between, and handles repeated requests for a file once.
+// invalidator.cpp - the thread of invalidator.hpp. It handles repeated requests for a file once.
 #include "fuse-shim/invalidator.hpp"
 
 #include <utility>
@@ -8,11 +7,12 @@
 namespace coop::shim
 {
 
-void invalidator::start(fuse_session *session)
+void invalidator::start(std::function<void(fuse_ino_t)> drop)
 {
 	std::lock_guard guard(lock_);
 	running_ = true;
-	thread_ = std::thread([this, session] { run(session); });
+	drop_ = std::move(drop);
+	thread_ = std::thread([this] { run(); });
 }
 
 void invalidator::stop()
@@ -52,7 +52,7 @@ void invalidator::after(std::function<void()> then)
 	then();
 }
 
-void invalidator::run(fuse_session *session)
+void invalidator::run()
 {
 	std::unique_lock guard(lock_);
 	for (;;) {
@@ -65,7 +65,7 @@ void invalidator::run(fuse_session *session)
 		busy_ = true;
 		guard.unlock();
 		for (fuse_ino_t ino : list)
-			fuse_lowlevel_notify_inval_inode(session, ino, 0, 0);
+			drop_(ino);
 		for (const auto &f : then)
 			f();
 		guard.lock();

@@ -23,7 +23,8 @@ public:
 	invalidator() = default;
 	~invalidator() { stop(); }
 
-	void start(fuse_session *session);
+	// drop: makes the kernel drop the pages of one file; the kernel may have forgotten it.
+	void start(std::function<void(fuse_ino_t)> drop);
 	void stop();
 	// Any thread. Before start() and after stop() it does nothing.
 	void pages_stale(fuse_ino_t ino);
@@ -32,9 +33,10 @@ public:
 	void after(std::function<void()>);
 
 private:
-	void run(fuse_session *session);
+	void run();
 
-	std::mutex lock_;
+	std::function<void(fuse_ino_t)> drop_;
+	std::mutex lock_; // guards the rest
 	std::condition_variable wake_;
 	std::unordered_set<fuse_ino_t> waiting_;
 	std::vector<std::function<void()>> after_;

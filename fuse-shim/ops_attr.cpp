@@ -61,15 +61,12 @@ template <class replying> void look(fuse_req_t req, fuse_ino_t ino, replying rep
 {
 	context &c = context_of(req);
 	client::attributes attr;
-	int err = c.mount.files().getattr(caller_of(req), inode_of(c, ino), attr);
+	client::inode &node = inode_of(c, ino);
+	int err = c.mount.files().getattr(caller_of(req), node, attr);
 	if (err)
 		return reply_status(req, err);
-	// A caller that sees a new version may read it next: drop the pages of the old one first.
 	// The kernel holds no page lock during this request.
-	if (c.mount.options().strict)
-		c.pages_dropped([req, attr, reply, last = lifetime(c)] { reply(req, attr, last); });
-	else
-		reply(req, attr, lifetime(c));
+	after_pages(c, node, [req, attr, reply, last = lifetime(c)] { reply(req, attr, last); });
 }
 
 } // namespace

@@ -70,9 +70,8 @@ void op_open(fuse_req_t req, fuse_ino_t ino, fuse_file_info *fi)
 	if (err)
 		return reply_status(req, err == -ESTALE && second ? -ENOENT : err);
 	fill_in(c, a, fi);
-	// Attributes only: this takes no page lock, so it may run inside a request.
 	if (a.attr_stale)
-		fuse_lowlevel_notify_inval_inode(c.session, ino, -1, 0);
+		c.forget_attributes(*a.file->node);
 	if (fuse_reply_open(req, fi) == 0)
 		a.file.release(); // owned by the kernel, until op_release
 	else
@@ -110,6 +109,7 @@ void op_read(fuse_req_t req, fuse_ino_t ino, std::size_t size, off_t offset, fus
 	if (control::owns(ino))
 		return c.files_of_control.read(req, size, offset, fi);
 	client::read_answer a;
+	const client::inode_table::read_in_hand hand(c.mount.inodes(), file_of(fi).node);
 	int err = c.mount.files().read(file_of(fi), static_cast<std::uint64_t>(offset),
 				       static_cast<std::uint32_t>(size), a);
 	if (err)
@@ -136,7 +136,7 @@ void op_retrieved(fuse_req_t req, void *cookie, fuse_ino_t, off_t, fuse_bufvec *
 // Storage writes with the rights of the user that opened the file, and root's writes keep set-id
 // bits. If another user got the open file from root, and the kernel did not know of the bits, clear
 // them now.
-static void take_set_id(fuse_req_t req, context &c, fuse_ino_t ino, client::open_file &f)
+static void take_set_id(fuse_req_t req, context &c, client::open_file &f)
 {
 	if (f.opener.uid || !fuse_req_ctx(req)->uid || !c.mount.inodes().has_set_id(*f.node))
 		return;
@@ -144,7 +144,7 @@ static void take_set_id(fuse_req_t req, context &c, fuse_ino_t ino, client::open
 	q.valid = client::storage::kill_id;
 	client::attributes attr;
 	if (!c.mount.files().setattr(f.opener, *f.node, q, attr))
-		fuse_lowlevel_notify_inval_inode(c.session, ino, -1, 0);
+		c.forget_attributes(*f.node);
 }
 
 void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, std::size_t size, off_t offset,
@@ -162,7 +162,7 @@ void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, std::size_t size
 					{&v, 1}, size, drop);
 	if (err)
 		return reply_status(req, err);
-	take_set_id(req, c, ino, file_of(fi));
+	take_set_id(req, c, file_of(fi));
 	if (!drop) {
 		fuse_reply_write(req, size);
 		return;

@@ -29,7 +29,7 @@ void lookup_itself(fuse_req_t req, fuse_ino_t ino)
 	if (!fid_equal{}(e.attr.fid, known->fid))
 		return reply_status(req, -ESTALE);
 	client::inode *const node = c.mount.inodes().ref(e);
-	c.mount.inodes().learn(*node, asked, e.attr, nullptr, true);
+	c.mount.files().show(*node, asked, e.attr);
 	fuse_entry_param p = entry_of(c, *node, e.attr);
 	// Its number was evicted in between, and it has got a new one.
 	const bool renamed = p.ino != ino;

@@ -222,9 +222,25 @@ session::~session()
 	mount_.reset();
 }
 
+// Waits for the lock of each page. The kernel cannot move its end of the file by the replies to
+// READs that it sent before.
+void session::drop_pages(fuse_ino_t ino)
+{
+	client::inode_table &inodes = mount_->inodes();
+	const auto node = inodes.to_drop(ino, mount_->options().strict);
+	if (!node)
+		return;
+	inodes.let_reads_end(*node);
+	unsigned told = node->dropping_pages;
+	const client::ticket since = inodes.now();
+	fuse_lowlevel_notify_inval_inode(fuse_.get(), ino, 0, 0);
+	inodes.announced(*node, since);
+	node->dropping_pages.compare_exchange_strong(told, 0); // unless told again
+}
+
 int session::run(const std::function<void()> &usable)
 {
-	invalidator_.start(fuse_.get());
+	invalidator_.start([this](fuse_ino_t ino) { drop_pages(ino); });
 	context_->later.start();
 	set_readahead();
 	context_->on_init = [this, &usable] {

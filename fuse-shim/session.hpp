@@ -34,6 +34,7 @@ private:
 	void end();
 	void give_up();
 	void stop_retrieving();
+	void drop_pages(fuse_ino_t);
 	void set_readahead() const;
 
 	std::atomic<fuse_session *> live_{nullptr};                      // null unless mounted

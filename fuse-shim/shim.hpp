@@ -30,6 +30,9 @@ struct context {
 	std::function<void()> on_init; // called when INIT is done
 	// Calls the function once the kernel has dropped all pages that it was told to drop so far.
 	std::function<void(std::function<void()>)> pages_dropped;
+	// The kernel forgets the attributes that it has of the file, and ignores those that are on
+	// their way.
+	void forget_attributes(client::inode &);
 	lock_waits waits;
 	background later;
 	kernel_names names{};
@@ -79,6 +82,16 @@ inline client::open_file &file_of(const fuse_file_info *fi)
 inline bool reserved(fuse_ino_t parent, std::string_view name)
 {
 	return parent == FUSE_ROOT_ID && name == control::directory_name;
+}
+
+// Replies once the kernel has dropped the file's pages of older versions, for the reply has a new
+// end of the file, which must not make zeros behind the old one readable.
+template <class replying> void after_pages(context &c, const client::inode &node, replying reply)
+{
+	if (node.dropping_pages || c.mount.options().strict)
+		c.pages_dropped(reply);
+	else
+		reply();
 }
 
 // err: 0 or -errno.

@@ -64,7 +64,7 @@ int files::bring(inode &node, std::uint64_t open_id)
 			node.changes.lost(covered, err == -EBADF ? -EIO : err);
 			return 0;
 		}
-		inodes_.learn(node, asked, r.attr, nullptr, false);
+		inodes_.learn(node, asked, r.attr, nullptr);
 		if (!node.changes.committed(covered, r.verifier))
 			return 0;
 		if (int err = write_again(node, covered, r.verifier)) {

@@ -54,7 +54,8 @@ void files::admit(inode &node, const caller &who, open_result &r, bool judged, o
 		std::lock_guard guard(node.lock);
 		const bool holds_it = node.kernel_pages() != inode::pages::foreign;
 		out.keep = judged && node.version && holds_it && !node.unsettled && !node.dropping;
-		out.attr_stale = node.kernel_attr != r.attr.version;
+		out.attr_stale = node.kernel_attr && node.kernel_attr != r.attr.version;
+		node.opened = inodes_.now();
 		if (!out.keep) {
 			node.kernel_version = 0;
 			node.unsettled++;
@@ -106,7 +107,7 @@ storage::late_reply files::inherit(inode &node, change_order::hold turn, range r
 			std::lock_guard guard(node->lock);
 			node->changing = false; // the reply has come
 		}
-		t.learn(*node, asked, r.attr, nullptr, false);
+		t.learn(*node, asked, r.attr, nullptr);
 		t.misplaced(
 			*node); // we do not know which pages the kernel kept after the failed write
 	};
@@ -128,7 +129,8 @@ bool files::held(inode &node)
 
 int files::open(const caller &who, inode &node, int flags, open_answer &out)
 {
-	bool empties = flags & O_TRUNC;
+	const bool empties = flags & O_TRUNC;
+	const bool had_set_id = empties && inodes_.has_set_id(node);
 	change_order::hold turn;
 	if (int err = empties ? begin_change(node, turn) : 0)
 		return err;
@@ -143,16 +145,23 @@ int files::open(const caller &who, inode &node, int flags, open_answer &out)
 	if (err)
 		return err;
 	bool judged = true;
+	ticket emptied = 0;
 	if (empties)
-		inodes_.emptied(node, r.attr);
+		emptied = inodes_.emptied(node, r.attr);
 	else
-		judged = inodes_.learn(node, asked, r.attr, &r.openers, false);
+		judged = inodes_.learn(node, asked, r.attr, &r.openers);
 	out.file = std::make_unique<open_file>(node, who, r.open_id, flags);
 	if (out.file->writes())
 		inodes_.writer_came(node);
-	if (empties)
+	if (empties) {
+		out.file->emptied = emptied;
 		node.changes.acknowledged(r.verifier, 0, unstable::to_the_end);
+	}
 	admit(node, who, r, judged, out);
+	if (!empties)
+		inodes_.let_truncations_end(node);
+	else // the kernel knows what O_TRUNC does, except to the mode
+		out.attr_stale = had_set_id && !inodes_.has_set_id(node);
 	return 0;
 }
 
@@ -167,7 +176,8 @@ int files::create(const caller &who, const handle &dir, std::string_view name, i
 	if (err)
 		return err;
 	ino = inodes_.ref(made);
-	const bool judged = inodes_.learn(*ino, asked, r.attr, &r.openers, true);
+	const bool judged = inodes_.learn(*ino, asked, r.attr, &r.openers);
+	(void)inodes_.told(*ino, asked, r.attr, true);
 	out.file = std::make_unique<open_file>(*ino, who, r.open_id, flags);
 	if (out.file->writes())
 		inodes_.writer_came(*ino);
@@ -220,6 +230,9 @@ std::shared_ptr<const content> files::content_of(open_file &f, std::uint64_t *br
 // First use of a file after its open: the kernel has acted on the open's answer.
 void files::settle(open_file &f)
 {
+	if (f.emptied)
+		if (const ticket since = f.emptied.exchange(0))
+			inodes_.truncated(*f.node, since);
 	if (!f.unsettled.exchange(false))
 		return;
 	std::lock_guard guard(f.node->lock);
@@ -236,7 +249,7 @@ int files::revalidate(const caller &who, inode &node, const std::vector<std::uin
 	attributes attr;
 	int err = storage_.getattr(who, node.fh, attr);
 	if (!err)
-		inodes_.learn(node, asked, attr, openers, false);
+		inodes_.learn(node, asked, attr, openers);
 	return err;
 }
 
@@ -268,7 +281,7 @@ int files::read_direct(open_file &f, std::uint64_t breaks, std::uint64_t offset,
 	auto r = answer.get();
 	out.direct_length = r.err ? 0 : static_cast<std::size_t>(r.bytes);
 	std::lock_guard guard(f.node->lock);
-	if (f.node->breaks != breaks)
+	if (f.node->breaks != breaks && breaks >= f.node->truncated_before)
 		kernel_gets(*f.node, inode::mixed);
 	return r.err;
 }
@@ -296,7 +309,7 @@ int files::read(open_file &f, std::uint64_t offset, std::uint32_t length, read_a
 			return err;
 		out.company = membership_.place(c->key, 0).member;
 		std::lock_guard guard(f.node->lock);
-		if (f.node->breaks != breaks)
+		if (f.node->breaks != breaks && breaks >= f.node->truncated_before)
 			kernel_gets(*f.node, c->key.version);
 		return 0;
 	}
@@ -413,7 +426,7 @@ void files::close_writer(open_file &f)
 	ticket asked = inodes_.now();
 	write_result r;
 	if (!storage_.close(f.node->fh, f.open_id, r))
-		inodes_.learn(*f.node, asked, r.attr, nullptr, false);
+		inodes_.learn(*f.node, asked, r.attr, nullptr);
 }
 
 int files::lock(open_file &f, const coop_st_lock &what, bool wait, storage::lock_granted granted,
@@ -474,14 +487,30 @@ bool files::holds_lock(const open_file &f, const coop_st_lock &what)
 
 int files::getattr(const caller &who, inode &node, attributes &out)
 {
-	ticket asked = inodes_.now();
-	int err = storage_.getattr(who, node.fh, out);
-	if (!err)
-		inodes_.learn(node, asked, out, nullptr, true);
-	// A descriptor or a working directory leads to it even so.
-	if (err == -ESTALE && inodes_.gone(node, out))
-		err = 0;
-	return err;
+	for (int tries = 1;; tries++) {
+		const ticket asked = inodes_.now();
+		if (const int err = storage_.getattr(who, node.fh, out)) {
+			// A descriptor or a working directory leads to it even so.
+			return err == -ESTALE && inodes_.gone(node, out) ? 0 : err;
+		}
+		inodes_.learn(node, asked, out, nullptr);
+		// Always true unless others open the file all the time, while it changes.
+		if (inodes_.told(node, asked, out, tries == max_versions))
+			return 0;
+	}
+}
+
+void files::show(inode &node, ticket asked, attributes &attr)
+{
+	inodes_.learn(node, asked, attr, nullptr);
+	if (inodes_.told(node, asked, attr, false))
+		return;
+	attributes newer;
+	// Root may ask for what the caller has just been shown. An error: the file has gone.
+	if (getattr({0, 0, {}}, node, newer) == 0)
+		attr = newer;
+	else
+		(void)inodes_.told(node, asked, attr, true);
 }
 
 int files::setattr(const caller &who, inode &node, const storage::setattr_request &q,
@@ -491,6 +520,7 @@ int files::setattr(const caller &who, inode &node, const storage::setattr_reques
 	write_result r;
 	if (int err = begin_change(node, turn))
 		return err;
+	const ticket asked = inodes_.now();
 	const bool cuts = q.valid & storage::set_size;
 	const range cut{q.size, cuts ? unstable::to_the_end : 0};
 	if (int err = storage_.setattr(who, node.fh, q, r, inherit(node, turn, cut)))
@@ -509,8 +539,7 @@ int files::setattr(const caller &who, inode &node, const storage::setattr_reques
 	auto after = static_cast<std::uint64_t>(out.st.st_size);
 	inodes_.changed(node, r, std::min(before, after),
 			std::max(before, after) - std::min(before, after));
-	std::lock_guard guard(node.lock);
-	node.kernel_attr = out.version;
+	(void)inodes_.told(node, asked, out, true); // the kernel takes them in any case
 	return 0;
 }
 

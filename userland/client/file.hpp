@@ -63,6 +63,7 @@ public:
 	const int flags;
 
 	std::atomic<bool> unsettled{false};   // see inode::unsettled
+	std::atomic<ticket> emptied{0};       // see inode::truncating; 0: it does not count there
 	std::atomic<bool> uncommitted{false}; // wrote since the last commit
 	// Opened with the other value of O_APPEND; guarded by the inode's order.
 	std::unique_ptr<open_file> other;
@@ -93,8 +94,8 @@ class files
 public:
 	files(storage &, page_store &, reader &, inode_table &, membership &, commit_options = {});
 
-	// Returns 0 or -errno. keep: the kernel may keep its cached pages. attr_stale: the kernel's
-	// attributes are older than this open.
+	// Returns 0 or -errno. keep: the kernel may keep its cached pages. attr_stale: the kernel
+	// may believe attributes that are older than this open.
 	struct open_answer {
 		std::unique_ptr<open_file> file;
 		bool keep = false;
@@ -149,7 +150,11 @@ public:
 	[[nodiscard]] int unlock(open_file &, const coop_st_lock &);
 	[[nodiscard]] bool holds_lock(const open_file &, const coop_st_lock &);
 
+	// These attributes go to the kernel.
 	[[nodiscard]] int getattr(const caller &, inode &, attributes &out);
+	// Attributes from the reply to another request are about to go to the kernel: replaces them
+	// if an open has shown newer ones.
+	void show(inode &, ticket asked, attributes &);
 	[[nodiscard]] int setattr(const caller &, inode &, const storage::setattr_request &,
 				  attributes &out);
 	[[nodiscard]] int setxattr(const caller &, inode &, std::string_view name,

@@ -10,6 +10,14 @@
 namespace coop::client
 {
 
+namespace
+{
+
+// The most that we wait for the kernel to act on a reply, or for a read to be answered.
+constexpr std::chrono::milliseconds kernel_acts{50};
+
+} // namespace
+
 inode_table::inode_table(page_store &store, inode_events events) :
 	store_(store),
 	events_(std::move(events))
@@ -111,14 +119,14 @@ void inode_table::writer_came(inode &node)
 
 void inode_table::writer_gone(inode &node)
 {
-	bool stale = false;
+	bool drops = false;
 	{
 		std::lock_guard guard(node.lock);
 		if (--node.writers == 0)
-			stale = std::exchange(node.overdue, false);
+			drops = std::exchange(node.overdue, false);
 	}
-	if (stale)
-		events_.pages_stale(node);
+	if (drops)
+		stale(node);
 }
 
 bool inode_table::must_drop(inode &node)
@@ -139,7 +147,7 @@ bool inode_table::must_drop(inode &node)
 		node.dropping++;
 	}
 	// Also if told: whoever counted the drop may not have announced it yet.
-	events_.pages_stale(node);
+	stale(node);
 	return true;
 }
 
@@ -205,29 +213,27 @@ bool inode_table::without(inode &node, std::uint32_t has)
 }
 
 bool inode_table::learn(inode &node, ticket asked, const attributes &attr,
-			const std::vector<std::uint32_t> *openers, bool to_kernel)
+			const std::vector<std::uint32_t> *openers)
 {
 	learn_extras(node, asked, attr);
 	if (!S_ISREG(attr.st.st_mode))
 		return true;
-	bool stale = false;
+	bool drops = false;
 	{
 		std::lock_guard guard(node.lock);
-		if (to_kernel)
-			node.kernel_attr = attr.version;
 		if (asked <= node.believed)
 			return asked <= node.judged;
 		if (node.changing && attr.version != node.version)
 			return false;
 		node.believed = node.judged = asked;
 		if (attr.version != node.version)
-			stale = replace(node, attr);
+			drops = replace(node, attr);
 		if (openers)
 			node.openers = *openers;
 	}
 	// For an open, its own reply tells the kernel what to do with the pages.
-	if (stale && !openers)
-		events_.pages_stale(node);
+	if (drops && !openers)
+		stale(node);
 	return true;
 }
 
@@ -249,7 +255,7 @@ bool inode_table::follow(inode &node, const write_result &r, std::uint64_t offse
 	if (node.kernel_version == r.version_before || (!node.kernel_version && cached))
 		node.kernel_version = r.attr.version;
 	if (node.kernel_attr == r.version_before)
-		node.kernel_attr = r.attr.version;
+		node.kernel_attr = r.attr.version; // the kernel's own change
 	node.version = r.attr.version;
 	node.size = size;
 	return false;
@@ -258,28 +264,28 @@ bool inode_table::follow(inode &node, const write_result &r, std::uint64_t offse
 void inode_table::changed(inode &node, const write_result &r, std::uint64_t offset,
 			  std::uint64_t length)
 {
-	bool stale = false;
+	bool drops = false;
 	beside(node, r.attr);
 	{
 		std::lock_guard guard(node.lock);
-		stale = follow(node, r, offset, length, true);
+		drops = follow(node, r, offset, length, true);
 	}
-	if (stale)
-		events_.pages_stale(node);
+	if (drops)
+		stale(node);
 }
 
 bool inode_table::changed_past_cache(inode &node, const write_result &r, std::uint64_t offset,
 				     std::uint64_t length)
 {
-	bool stale = false, has_pages = false;
+	bool drops = false, has_pages = false;
 	beside(node, r.attr);
 	{
 		std::lock_guard guard(node.lock);
 		has_pages = node.kernel_version || node.unsettled;
-		stale = follow(node, r, offset, length, false);
+		drops = follow(node, r, offset, length, false);
 	}
-	if (stale)
-		events_.pages_stale(node);
+	if (drops)
+		stale(node);
 	return has_pages;
 }
 
@@ -289,17 +295,126 @@ void inode_table::misplaced(inode &node)
 		std::lock_guard guard(node.lock);
 		node.kernel_version = inode::mixed;
 	}
+	stale(node);
+}
+
+ticket inode_table::emptied(inode &node, const attributes &attr)
+{
+	const ticket since = now();
+	learn_extras(node, since, attr);
+	std::lock_guard guard(node.lock);
+	node.believed = now();
+	replace(node, attr);
+	node.kernel_version = 0; // no page of before remains, whatever it was
+	node.overdue = false;
+	node.truncated_before = node.breaks;
+	node.truncated_at = std::chrono::steady_clock::now();
+	node.truncating++;
+	return since;
+}
+
+// The kernel ignores attributes of requests from before its truncation, as after a notification.
+void inode_table::truncated(inode &node, ticket since)
+{
+	announced(node, since);
+	node.truncating--;
+	made_progress();
+}
+
+void inode_table::stale(inode &node)
+{
+	node.dropping_pages++;
 	events_.pages_stale(node);
 }
 
-void inode_table::emptied(inode &node, const attributes &attr)
+std::shared_ptr<inode> inode_table::to_drop(std::uint64_t id, bool even_if_opened)
+{
+	std::shared_ptr<inode> node;
+	{
+		std::lock_guard guard(lock_);
+		if (inode *found = ids_.find(id))
+			node = found->shared_from_this();
+	}
+	if (!node || even_if_opened)
+		return node;
+	std::lock_guard guard(node->lock);
+	const bool left = node->kernel_pages() == inode::pages::foreign || node->dropping;
+	if (!left)
+		node->dropping_pages = 0;
+	return left ? node : nullptr;
+}
+
+// ---- the kernel's attributes -----------------------------------------------------------
+
+bool inode_table::told(inode &node, ticket asked, const attributes &attr, bool always)
+{
+	if (!S_ISREG(attr.st.st_mode))
+		return true;
+	std::lock_guard guard(node.lock);
+	if (!always && asked < node.opened && attr.version != node.version)
+		return false;
+	node.attr_told = now();
+	if (!always && asked < node.attr_fence)
+		return true;
+	if (node.kernel_attr && node.kernel_attr != attr.version)
+		node.kernel_attr = inode::mixed;
+	else
+		node.kernel_attr = attr.version;
+	return true;
+}
+
+bool inode_table::believes_other(inode &node, std::uint64_t version)
 {
 	std::lock_guard guard(node.lock);
-	node.believed = now();
-	node.kernel_version = 0; // no foreign change made any of them stale
-	replace(node, attr);
-	// The kernel truncates its pages when it has the reply: until then it has the old ones.
-	node.kernel_version = inode::mixed;
+	return node.kernel_attr && node.kernel_attr != version;
+}
+
+void inode_table::announced(inode &node, ticket since)
+{
+	std::lock_guard guard(node.lock);
+	node.attr_fence = std::max(node.attr_fence, since);
+	// Otherwise the kernel may have taken those before or after the notification.
+	if (node.attr_told < since)
+		node.kernel_attr = 0;
+}
+
+// ---- waiting for the kernel ------------------------------------------------------------
+
+template <class condition>
+void inode_table::wait(std::chrono::steady_clock::time_point until, condition holds)
+{
+	if (holds())
+		return;
+	waiters_++;
+	{
+		std::unique_lock guard(wait_lock_);
+		progress_.wait_until(guard, until, holds);
+	}
+	waiters_--;
+}
+
+void inode_table::wake()
+{
+	const std::lock_guard guard(wait_lock_);
+	progress_.notify_all();
+}
+
+void inode_table::let_reads_end(inode &node)
+{
+	if (node.reading)
+		wait(std::chrono::steady_clock::now() + kernel_acts, [&] { return !node.reading; });
+}
+
+void inode_table::let_truncations_end(inode &node)
+{
+	if (!node.truncating)
+		return;
+	std::chrono::steady_clock::time_point last;
+	{
+		std::lock_guard guard(node.lock);
+		last = node.truncated_at;
+	}
+	wait(last + kernel_acts, [&] { return !node.truncating; });
 }
 
 } // namespace coop::client

@@ -37,10 +37,42 @@
 //    pages, so it drops them (changed_past_cache) before it is answered: until
 //    then the kernel holds the file's lock for writes, so no pwrite() is on its
 //    way, and has not moved the end of the file over the bytes.
+//
+// The kernel's attributes: the invariant
+// --------------------------------------
+// The kernel ignores attributes in the reply to a request that began before it took others for the
+// same file, before a write of its own ended, or before our last notification. It does not tell us.
+// So we cannot know which of several replies it took. But it can only have taken one of those that
+// it got since the last notification, and each notification makes it forget what it had. So:
+//
+// 1. kernel_attr is a version only if all these replies had that version. An open
+//    that finds another one notifies the kernel before it is answered
+//    (announced()), and no open does so twice for one version: a second
+//    notification would make the kernel ignore the attributes that a reader of
+//    that version is waiting for.
+// 2. Attributes that are older than the last open do not go to the kernel: it
+//    might take them and ignore the newer ones (told()). We ask storage again.
+//
+// The kernel's end of the file: no zeros from behind it
+// -----------------------------------------------------
+// A reader sees zeros that nobody wrote if the kernel believes a longer file than the one of which
+// it has the last page.
+//
+// 1. When a READ ends at the end of a shorter file, the kernel moves its own end of
+//    the file, but not if it has changed the attributes since the READ began. So
+//    notifications wait for the READs that we have in hand (let_reads_end()), for a
+//    short time at most.
+// 2. Attributes with a new end of the file go to the kernel when it has dropped the
+//    pages of the old one (dropping_pages).
+// 3. The kernel truncates its pages when it has the answer to an open with O_TRUNC.
+//    Another open waits for that and drops no pages (let_truncations_end()). If it
+//    did, it could drop what a pwrite() after the O_TRUNC has just put there, and
+//    the kernel would read again what storage has until the WRITE arrives.
 #pragma once
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -96,9 +128,15 @@ struct inode : std::enable_shared_from_this<inode> {
 	std::uint64_t size = 0;
 	std::vector<std::uint32_t> openers; // of 'version', from the last open reply
 	std::uint64_t kernel_version = 0;   // of the kernel's cached pages; 0: it has none
-	std::uint64_t kernel_attr = 0;      // version that came with the kernel's attributes
-	mode_t mode = 0;                    // as of 'has'
-	std::unique_ptr<struct stat> last;  // as of 'has'; null: a regular file, or not known
+	// Version of all attributes that the kernel may believe: see the invariant above. 0: it
+	// believes none; mixed: they may be of several versions.
+	std::uint64_t kernel_attr = 0;
+	ticket attr_told = 0; // of the last attributes that went to the kernel
+	ticket attr_fence =
+		0; // the kernel ignores attributes of requests from before the last notification
+	ticket opened = 0; // of the last open: older attributes must not go to the kernel
+	mode_t mode = 0;   // as of 'has'
+	std::unique_ptr<struct stat> last; // as of 'has'; null: a regular file, or not known
 	std::uint32_t has = 0; // enum coop_st_has, from the reply to the request 'has_asked'
 	ticket has_asked = 0;
 	std::chrono::steady_clock::time_point
@@ -116,9 +154,20 @@ struct inode : std::enable_shared_from_this<inode> {
 	// constant, a read's result stays valid over our own changes: the kernel locks a page that
 	// it reads, so no change of ours touches it until then.
 	std::uint64_t breaks = 0;
+	// The kernel has truncated the pages of reads that began when 'breaks' was smaller, or will
+	// before an open with O_TRUNC returns.
+	std::uint64_t truncated_before = 0;
+	std::chrono::steady_clock::time_point truncated_at;
 	unsigned writers = 0;  // open files with write access
 	bool changing = false; // a local change was sent and not answered yet
 	bool overdue = false;  // the kernel's pages are stale, but stay while there are writers
+
+	// Without the lock: READs of the kernel that are not answered, and how often it was to be
+	// told to drop pages since it has last dropped them.
+	std::atomic<unsigned> reading{0};
+	std::atomic<unsigned> dropping_pages{0};
+	// Opens with O_TRUNC that have not been used since: the kernel may still have the pages.
+	std::atomic<unsigned> truncating{0};
 
 	// States of the kernel's pages as in rpc/storage/STORAGE.md, "Contents in a client's
 	// cache". Call with 'lock' held.
@@ -133,8 +182,8 @@ struct inode : std::enable_shared_from_this<inode> {
 
 // Reactions to a new version.
 struct inode_events {
-	// The kernel holds pages of another version. Called without locks, from any thread, also
-	// while the kernel waits for a reply: must not call into the kernel itself.
+	// The kernel holds pages of another version. Called from any thread, also while the kernel
+	// waits for a reply or with an inode's lock held: must not call into the kernel itself.
 	std::function<void(inode &)> pages_stale;
 	// Asks the kernel for bytes of its cached pages: see kernel_loads::asker. Called without
 	// locks, from any thread.
@@ -171,11 +220,42 @@ public:
 	ticket now() { return ++clock_; }
 
 	// A reply that is not to a local change: lookup, getattr, readdir, open. openers: from an
-	// open reply, else null. to_kernel: these attributes go to the kernel. False: it was not
-	// believed because of a local change, and no reply to a later request was either; so
-	// whether another node changed the file is not known.
+	// open reply, else null. False: it was not believed because of a local change, and no reply
+	// to a later request was either; so whether another node changed the file is not known.
 	bool learn(inode &node, ticket asked, const attributes &attr,
-		   const std::vector<std::uint32_t> *openers, bool to_kernel);
+		   const std::vector<std::uint32_t> *openers);
+
+	// These attributes go to the kernel with the next reply. False: they must not, because a
+	// later open has shown newer ones. always: the kernel takes them however old they are.
+	[[nodiscard]] bool told(inode &node, ticket asked, const attributes &attr, bool always);
+	// Whether the kernel may believe attributes of another version.
+	bool believes_other(inode &node, std::uint64_t version);
+	// Call after a notification; since: ticket from before it.
+	void announced(inode &node, ticket since);
+
+	// A READ of the kernel, from its arrival until it has been answered.
+	class read_in_hand
+	{
+	public:
+		read_in_hand(inode_table &t, std::shared_ptr<inode> n) :
+			table_(t),
+			node_(std::move(n))
+		{
+			node_->reading++;
+		}
+		~read_in_hand()
+		{
+			if (--node_->reading == 0)
+				table_.made_progress();
+		}
+		read_in_hand(const read_in_hand &) = delete;
+
+	private:
+		inode_table &table_;
+		const std::shared_ptr<inode> node_;
+	};
+	// Waits until there is none, for a short time at most: the kernel waits for its pages.
+	void let_reads_end(inode &node);
 	// An open file with write access begins or ends.
 	void writer_came(inode &node);
 	void writer_gone(inode &node);
@@ -184,6 +264,9 @@ public:
 	// dropped them. Also true if an earlier lock or an open told it and it may still have them.
 	[[nodiscard]] bool must_drop(inode &node);
 	void dropped(inode &node);
+	// For the one who tells the kernel to drop the pages, before it does so: null: the kernel
+	// has forgotten the file, or there is nothing left to drop, because an open drops it.
+	std::shared_ptr<inode> to_drop(std::uint64_t id, bool even_if_opened);
 	// A local change of [offset, offset + length) took the file from version
 	// before.version_before to attr. The caller holds the inode's order.
 	void changed(inode &node, const write_result &r, std::uint64_t offset,
@@ -205,8 +288,12 @@ public:
 	bool is_mode_after_write(inode &node, mode_t mode);
 	// Storage put a write elsewhere than the kernel did in its own pages.
 	void misplaced(inode &node);
-	// O_TRUNC emptied the file. The caller holds the inode's order.
-	void emptied(inode &node, const attributes &attr);
+	// O_TRUNC emptied the file. The caller holds the inode's order. Returns a ticket for
+	// truncated(), to be called when the kernel has acted on the reply.
+	[[nodiscard]] ticket emptied(inode &node, const attributes &attr);
+	void truncated(inode &node, ticket);
+	// Waits until the kernel has acted on all such replies, for a short time at most.
+	void let_truncations_end(inode &node);
 
 private:
 	std::shared_ptr<inode> find(const coop_fid &);
@@ -218,13 +305,25 @@ private:
 	// dropped now.
 	bool replace(inode &node, const attributes &attr);
 	static void learn_extras(inode &node, ticket asked, const attributes &attr);
+	void stale(inode &node);
+	template <class condition>
+	void wait(std::chrono::steady_clock::time_point until, condition);
+	void made_progress()
+	{
+		if (waiters_)
+			wake();
+	}
+	void wake();
 
 	page_store &store_;
 	inode_events events_;
 	std::atomic<ticket> clock_{0};
 	mutable std::mutex lock_;
 	std::unordered_map<coop_fid, std::shared_ptr<inode>, fid_hash, fid_equal> by_fid_;
-	inode_numbers ids_; // its find() needs no lock
+	inode_numbers ids_;                // its find() needs no lock
+	std::atomic<unsigned> waiters_{0}; // for the kernel
+	std::mutex wait_lock_;             // guards nothing but the wait
+	std::condition_variable progress_;
 };
 
 } // namespace coop::client

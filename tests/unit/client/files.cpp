@@ -10,6 +10,7 @@ namespace
 
 TEST_F(client_files, the_kernel_keeps_pages_of_the_version_that_it_read)
 {
+	(void)table.told(*node, table.now(), s.file.attr, false);
 	auto a = open();
 	EXPECT_TRUE(kept) << "it has no pages, so it need not drop any";
 	EXPECT_EQ(read(*a), 0);
@@ -71,7 +72,7 @@ TEST_F(client_files, pages_of_two_versions_are_not_kept)
 	EXPECT_EQ(read(*a), 0);
 	s.set(11, 0);
 	r.good = 11;
-	table.learn(*node, table.now(), s.file.attr, nullptr, true);
+	table.learn(*node, table.now(), s.file.attr, nullptr);
 	EXPECT_EQ(stale, 1u);
 	EXPECT_EQ(read(*a), 0);
 	open();
@@ -161,7 +162,7 @@ TEST_F(client_files, a_change_of_ours_under_way_is_not_taken_for_somebody_elses)
 	auto a = writer_of_a_cached_file();
 	s.during_write = [&] {
 		EXPECT_TRUE(node->changing);
-		EXPECT_FALSE(table.learn(*node, table.now(), s.file.attr, nullptr, true));
+		EXPECT_FALSE(table.learn(*node, table.now(), s.file.attr, nullptr));
 		EXPECT_EQ(node->version, 10u);
 	};
 	write(*a);
@@ -221,7 +222,7 @@ TEST_F(client_files, somebody_elses_change_during_a_read_does_not)
 	auto a = open();
 	r.during_read = [&] {
 		s.set(11, 0);
-		table.learn(*node, table.now(), s.file.attr, nullptr, true);
+		table.learn(*node, table.now(), s.file.attr, nullptr);
 	};
 	EXPECT_EQ(read(*a), 0);
 	EXPECT_EQ(stale, 1u);
@@ -235,7 +236,7 @@ TEST_F(client_files, an_old_reply_does_not_undo_a_write)
 	ticket asked = table.now();
 	attributes before = s.file.attr;
 	write(*a);
-	table.learn(*node, asked, before, nullptr, true);
+	table.learn(*node, asked, before, nullptr);
 	EXPECT_EQ(node->version, 11u);
 	EXPECT_EQ(node->size, 10u);
 }
@@ -245,8 +246,8 @@ TEST_F(client_files, replies_out_of_order_leave_the_later_request_standing)
 	ticket first = table.now(), second = table.now();
 	attributes old = s.file.attr;
 	s.set(11, 5);
-	table.learn(*node, second, s.file.attr, nullptr, true);
-	table.learn(*node, first, old, nullptr, true);
+	table.learn(*node, second, s.file.attr, nullptr);
+	table.learn(*node, first, old, nullptr);
 	EXPECT_EQ(node->version, 11u);
 }
 
@@ -277,7 +278,7 @@ TEST_F(client_files, what_changes_too_fast_is_read_without_a_version)
 TEST_F(client_files, an_append_elsewhere_than_assumed_spoils_the_kernels_pages)
 {
 	s.set(10, 100);
-	table.learn(*node, table.now(), s.file.attr, nullptr, true);
+	table.learn(*node, table.now(), s.file.attr, nullptr);
 	s.appends = true;
 	auto a = open(O_RDWR | O_APPEND);
 	write(*a, 100);
@@ -291,7 +292,7 @@ TEST_F(client_files, an_append_elsewhere_than_assumed_spoils_the_kernels_pages)
 TEST_F(client_files, pages_of_appended_bytes_are_dropped_if_the_kernel_has_any)
 {
 	s.set(10, 100);
-	table.learn(*node, table.now(), s.file.attr, nullptr, true);
+	table.learn(*node, table.now(), s.file.attr, nullptr);
 	s.appends = true;
 	auto a = open(O_WRONLY | O_APPEND);
 	write(*a, 100);
@@ -391,16 +392,90 @@ TEST_F(client_files, truncation_at_open_starts_a_version_of_its_own)
 	EXPECT_EQ(stale, 0u);
 }
 
-// The kernel drops the pages when it has the reply of the truncating open; another open's reply
-// may arrive before that.
-TEST_F(client_files, pages_of_before_a_truncation_at_open_are_not_kept_by_another_open)
+// The kernel drops the pages when it has the reply of the truncating open. If another open dropped
+// pages, they might be those that the first one has written since.
+TEST_F(client_files, another_open_waits_until_the_kernel_has_truncated)
 {
 	auto a = open();
 	EXPECT_EQ(read(*a), 0);
 	auto cuts = open(O_RDWR | O_TRUNC);
-	r.good = node->version;
+	EXPECT_EQ(node->truncating, 1u);
+	std::thread uses([&] { write(*cuts); });
 	auto other = open();
-	EXPECT_FALSE(kept);
+	uses.join();
+	EXPECT_TRUE(kept);
+	EXPECT_EQ(node->truncating, 0u);
+	close(std::move(cuts));
+}
+
+TEST_F(client_files, a_read_from_before_a_truncation_does_not_make_later_pages_foreign)
+{
+	auto a = open();
+	std::unique_ptr<open_file> cuts;
+	r.during_read = [&] {
+		cuts = open(O_WRONLY | O_TRUNC);
+		r.good = 10; // the read had its bytes
+	};
+	EXPECT_EQ(read(*a), 0);
+	write(*cuts);
+	close(std::move(cuts));
+	open();
+	EXPECT_TRUE(kept);
+}
+
+TEST_F(client_files, the_kernel_is_told_once_of_each_version)
+{
+	const auto tell = [&] { return table.told(*node, table.now(), s.file.attr, false); };
+	EXPECT_TRUE(tell());
+	open();
+	EXPECT_FALSE(attr_stale) << "it has just got these attributes";
+	s.set(11, 5);
+	const ticket since = table.now();
+	open();
+	EXPECT_TRUE(attr_stale);
+	open();
+	EXPECT_TRUE(attr_stale) << "the first open may not have told it yet";
+	table.announced(*node, since);
+	open();
+	EXPECT_FALSE(attr_stale);
+	EXPECT_TRUE(tell());
+	open();
+	EXPECT_FALSE(attr_stale);
+	s.set(12, 6);
+	EXPECT_TRUE(tell());
+	open();
+	EXPECT_TRUE(attr_stale) << "it may have ignored the newest and believe those of 11";
+}
+
+TEST_F(client_files, attributes_of_a_request_from_before_a_notification_do_not_count)
+{
+	EXPECT_TRUE(table.told(*node, table.now(), s.file.attr, false));
+	const ticket listing = table.now();
+	const attributes old = s.file.attr;
+	s.set(11, 5);
+	const ticket since = table.now();
+	open();
+	EXPECT_TRUE(attr_stale);
+	table.announced(*node, since);
+	EXPECT_FALSE(table.told(*node, listing, old, false));
+	attributes shown = old;
+	f.show(*node, listing, shown);
+	EXPECT_EQ(shown.version, 11u);
+	open();
+	EXPECT_FALSE(attr_stale);
+}
+
+TEST_F(client_files, attributes_that_the_kernel_takes_in_any_case_count)
+{
+	const ticket since = table.now();
+	table.announced(*node, since);
+	attributes out;
+	ASSERT_EQ(f.setattr(who, *node, {storage::set_mode, 0600, 0, 0, 0, {}, {}}, out), 0);
+	open();
+	EXPECT_FALSE(attr_stale);
+	s.set(20, 7);
+	open();
+	EXPECT_TRUE(attr_stale);
 }
 
 TEST_F(client_files, forgotten_while_open)

@@ -195,7 +195,7 @@ protected:
 	{
 		constexpr off_t size = 10 * 64 * 4096;
 		s.set(10, size);
-		table.learn(*node, table.now(), s.file.attr, nullptr, true);
+		table.learn(*node, table.now(), s.file.attr, nullptr);
 		{
 			auto block = store->get({node->fid, 10}, 1, size);
 			block->claim(1);
