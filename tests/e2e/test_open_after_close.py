@@ -2,7 +2,8 @@
 """What a file shows on a node while it is changed on another or on the same one.
 
 An open that follows another node's close sees all that was closed, whatever other processes of
-both nodes do meanwhile. A reader never sees zeros that nobody wrote.
+both nodes do meanwhile. A reader never sees zeros that nobody wrote. A reader that keeps the file
+open sees in the end what another node wrote.
 """
 import contextlib
 import multiprocessing
@@ -15,7 +16,7 @@ import traceback
 
 import pytest
 
-from cluster import Node
+from cluster import Node, wait_for
 from test_coherence import Proxy
 
 SECONDS = float(os.environ.get("COOP_OPEN_SECONDS", "4"))
@@ -190,3 +191,32 @@ def test_readers_of_a_file_that_is_rewritten_see_no_zeros(cluster):
             rounds += 1
             put(a.path + "/f", bytes([65 + rounds % 26]) * (5000 + rounds * 37 % 9000))
     assert rounds > 3
+
+
+@pytest.mark.parametrize("options", [[], ["nolease"]])
+def test_a_reader_that_stays_open_sees_what_another_node_wrote(cluster, options):
+    a, b = cluster.connected(2, *options)
+    put(a.path + "/f", b"old." * 3000)
+    with open(b.path + "/f", "rb", buffering=0) as reader, open(a.path + "/f", "r+b", buffering=0) as writer:
+        assert os.pread(reader.fileno(), 4, 8000) == b"old."
+        for new in (b"new1", b"new2"):
+            os.pwrite(writer.fileno(), new, 8000)
+            os.fsync(writer.fileno())
+            wait_for(lambda: os.pread(reader.fileno(), 4, 8000) == new, f"the reader sees {new}")
+        writer.close()
+        put(a.path + "/f", b"last" * 3000)
+        wait_for(lambda: os.pread(reader.fileno(), 4, 8000) == b"last", "the reader sees the rewritten file")
+
+
+def test_a_reader_that_stays_open_asks_nobody_for_what_the_kernel_has(cluster):
+    a, b = cluster.connected(2)
+    put(a.path + "/f", b"same" * 3000)
+    with open(b.path + "/f", "rb", buffering=0) as reader:
+        assert os.pread(reader.fileno(), 12000, 0) == b"same" * 3000
+        before = b.stats()
+        end = time.monotonic() + 2.5 # two looks of the client at its open files
+        while time.monotonic() < end:
+            assert os.pread(reader.fileno(), 12000, 0) == b"same" * 3000
+        after = b.stats()
+        for source in ("buffer", "peer", "storage"):
+            assert after[source]["requests"] == before[source]["requests"], source

@@ -37,7 +37,8 @@ files::files(storage &s, page_store &p, reader &r, inode_table &t, membership &m
 	kept_(kept_memory::create(how.keep)),
 	commit_on_close_(how.on_close),
 	committer_(*kept_, {[&s] { return s.stats().reconnects; },
-			    [this](inode &node) { return bring(node, 0); }})
+			    [this](inode &node) { return bring(node, 0); }}),
+	watch_(s, t)
 {
 }
 
@@ -56,6 +57,9 @@ void files::admit(inode &node, const caller &who, open_result &r, bool judged, o
 		out.keep = judged && node.version && holds_it && !node.unsettled && !node.dropping;
 		out.attr_stale = node.kernel_attr && node.kernel_attr != r.attr.version;
 		node.opened = inodes_.now();
+		node.opens++;
+		if (out.keep && node.kernel_version)
+			watch_.add_locked(node);
 		if (!out.keep) {
 			node.kernel_version = 0;
 			node.unsettled++;
@@ -216,6 +220,7 @@ std::shared_ptr<const content> files::content_of(open_file &f, std::uint64_t *br
 	if (breaks) {
 		*breaks = f.node->breaks;
 		kernel_gets(*f.node, f.node->version);
+		watch_.add_locked(*f.node);
 	}
 	const inode &n = *f.node;
 	if (f.current && f.current->key.version == n.version)
@@ -404,6 +409,10 @@ int files::write(open_file &f, bool appends, std::uint64_t offset, std::span<con
 void files::release(std::unique_ptr<open_file> f)
 {
 	settle(*f);
+	{
+		std::lock_guard guard(f->node->lock);
+		f->node->opens--;
+	}
 	membership_.closed(f->node->fid, f->open_id);
 	if (f->current && !membership_.place(f->current->key, 0).member)
 		store_.closed(f->current->key);

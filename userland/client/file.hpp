@@ -31,6 +31,7 @@
 #include "userland/client/committer.hpp"
 #include "userland/client/inode.hpp"
 #include "userland/client/kept_memory.hpp"
+#include "userland/client/open_watch.hpp"
 #include "userland/client/reader.hpp"
 
 namespace coop::client
@@ -199,7 +200,8 @@ private:
 	const std::shared_ptr<kept_memory> kept_;
 	const bool commit_on_close_;
 	std::atomic<std::uint64_t> written_again_{0};
-	committer committer_; // last: its thread uses the rest
+	committer committer_; // these are last: their threads use the rest
+	open_watch watch_;
 };
 
 } // namespace coop::client

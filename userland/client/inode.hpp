@@ -161,6 +161,8 @@ struct inode : std::enable_shared_from_this<inode> {
 	unsigned writers = 0;  // open files with write access
 	bool changing = false; // a local change was sent and not answered yet
 	bool overdue = false;  // the kernel's pages are stale, but stay while there are writers
+	unsigned opens = 0;    // open files
+	bool watched = false;  // see open_watch.hpp
 
 	// Without the lock: READs of the kernel that are not answered, and how often it was to be
 	// told to drop pages since it has last dropped them.
