@@ -68,6 +68,7 @@ public:
 		return under_->register_node(a, can);
 	}
 	void update_node(const coop_addr &a) override { under_->update_node(a); }
+	void withdraw_node() override { under_->withdraw_node(); }
 	std::chrono::milliseconds patience() const override { return under_->patience(); }
 	traffic stats() const override { return under_->stats(); }
 	std::vector<waiting> calls() const override { return under_->calls(); }

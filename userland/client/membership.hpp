@@ -6,7 +6,8 @@
 // has not read itself; for that it needs an open file to read through.
 //
 // Soft state: a wrong or missing role costs a request, or a copy from storage, never data. All
-// roles end with the connection to the daemon, the roles in a file with its last close here.
+// roles end with the connection to the daemon, or with the node's place on the fabric, the roles in
+// a file with its last close here.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +44,7 @@ class membership
 public:
 	// Roles of a file that is neither open nor being opened came after its last close: ignored.
 	void on_roles(const file_roles &);
-	void on_lost(); // the connection
+	void on_lost(); // the connection, or the port
 	// While one lives, the file counts as open: its roles come before the reply to the open.
 	class opening;
 	// The same for a file that only the open will name: while one lives, all roles are kept.

@@ -251,7 +251,7 @@ void mount::start_node()
 					reader_for_peers_->take(o);
 			};
 		}
-		n.on_self = [this](const coop_addr &a) { on_self(a); };
+		n.on_self = [this](const coop_addr *a) { on_self(a); };
 		node_ = std::make_unique<client::node>(n, std::move(endpoint), *pages_);
 	} catch (const std::exception &e) {
 		throw std::runtime_error(fmt::format(
@@ -264,19 +264,29 @@ void mount::start_node()
 	node_id_ = storage_->register_node(first, {options_.forward, mbps});
 	if (!node_id_)
 		throw std::runtime_error("the storage daemon refused to register this node");
-	// If the address has changed before this line, the daemon has not been told.
+	// If the address has changed before this line, or the port went down, the daemon has not
+	// been told.
 	const coop_addr self = node_->self();
+	const bool up = node_->endpoint_state().port_up;
 	const std::lock_guard lock(self_mutex_);
 	registered_ = true;
-	if (!coop_addr_same(&self, &first))
+	if (!up)
+		storage_->withdraw_node();
+	else if (!coop_addr_same(&self, &first))
 		storage_->update_node(self);
 }
 
-void mount::on_self(const coop_addr &self)
+void mount::on_self(const coop_addr *self)
 {
 	const std::lock_guard lock(self_mutex_);
-	if (registered_)
-		storage_->update_node(self);
+	if (!registered_)
+		return;
+	if (self) {
+		storage_->update_node(*self);
+	} else {
+		storage_->withdraw_node();
+		membership_.on_lost(); // as far as the daemon is concerned it is a member no more
+	}
 }
 
 void mount::on_node(const node_event &e)

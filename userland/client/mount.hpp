@@ -52,7 +52,7 @@ private:
 	void end();
 	void start_node();
 	void on_node(const node_event &);
-	void on_self(const coop_addr &);
+	void on_self(const coop_addr *); // null: peers cannot reach this node
 
 	const mount_options options_;
 	std::shared_ptr<bundle_fetch> bundles_; // null: no bundles

@@ -418,19 +418,24 @@ void node::follow(const ud::endpoint_state &s, std::uint64_t now)
 			     s.port_up ? "up again: peers are asked again"
 				       : "down or without an address: everything comes from "
 					 "storage until it is back");
+	const bool came = s.port_up && !network_.port_up;
+	const bool went = !s.port_up && network_.port_up;
 	network_ = s;
 	if (!s.port_up)
 		fetches_.cancel_all(now);
 	const coop_addr self = control_.self();
-	if (s.lost || coop_addr_same(&self, &self_))
-		return;
-	self_ = self;
-	coop_engine_set_self(host_.engine(), &self_);
-	char text[COOP_ADDR_TEXT];
-	if (coop_addr_format(&self_, text, sizeof(text)) > 0)
-		spdlog::info("node: own address is now {}", text);
-	if (on_self_)
-		news_ = [this, self] { on_self_(self); };
+	const bool moved = !s.lost && !coop_addr_same(&self, &self_);
+	if (moved) {
+		self_ = self;
+		coop_engine_set_self(host_.engine(), &self_);
+		char text[COOP_ADDR_TEXT];
+		if (coop_addr_format(&self_, text, sizeof(text)) > 0)
+			spdlog::info("node: own address is now {}", text);
+	}
+	if (on_self_ && (went || came || (moved && s.port_up)))
+		news_ = [this, up = s.port_up, now_at = self_] {
+			on_self_(up ? &now_at : nullptr);
+		};
 }
 
 // ---- peers -----------------------------------------------------------------------

@@ -42,9 +42,9 @@ struct node_options {
 	bool page_crc = false, page_mac = false;
 	std::array<std::uint8_t, 16> fabric_key{};
 	std::uint32_t poll_us = 100; // most time spent polling before sleeping
-	// The own address has changed, with the port's GID or LID. Runs on the thread that drives;
-	// must not call the node.
-	std::function<void(const coop_addr &)> on_self;
+	// The own address has changed, with the port's GID or LID, or the port is up again. Null:
+	// the port or the device is gone. Runs on the thread that drives; must not call the node.
+	std::function<void(const coop_addr *)> on_self;
 	// A peer asks for pages that are absent here, and wants them loaded: claims them and starts
 	// to load them, if it can. Runs on the thread that drives; must not block.
 	std::function<void(const wanted_pages &)> on_wanted;
@@ -123,7 +123,7 @@ private:
 	void note_offered(const coop_ev &);
 
 	const std::uint64_t timeout_us_;
-	const std::function<void(const coop_addr &)> on_self_;
+	const std::function<void(const coop_addr *)> on_self_;
 	const std::function<void(const wanted_pages &)> on_wanted_, on_retrieve_;
 	const std::function<std::vector<std::uint32_t>(const content_key &, std::uint64_t)> others_;
 	const std::function<void(const offered_pages &)> on_offered_;

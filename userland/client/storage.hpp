@@ -193,6 +193,8 @@ public:
 	}
 	// The registered node's address has changed. Returns at once.
 	virtual void update_node(const coop_addr &control_qp) = 0;
+	// Other nodes cannot reach this one until the next update_node(). Returns at once.
+	virtual void withdraw_node() = 0;
 
 	virtual int lookup(const caller &, const handle &dir, std::string_view name,
 			   entry &out) = 0;

@@ -7,9 +7,11 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
+#include <mutex>
 #include <sys/sysmacros.h>
 #include <sys/xattr.h>
 #include <unistd.h>
+#include <utility>
 
 #include <spdlog/spdlog.h>
 
@@ -61,13 +63,36 @@ public:
 	void update_node(const coop_addr &addr) override
 	{
 		// A connection made from here on registers it by itself.
-		const node_ability can = link_.registered(addr);
-		auto c = link_.make(link_.join_op(), storage_link::join_body(addr, can));
-		c->done = [](storage_link::outcome &o) {
-			if (o.err)
-				spdlog::warn("storage: the node's new address was not "
-					     "registered: {}; peers cannot request pages from it",
-					     std::strerror(-o.err));
+		(void)link_.registered(addr);
+		{
+			const std::lock_guard lock(leaving_mutex_);
+			if (leaving_)
+				return; // its end registers
+		}
+		tell_address();
+	}
+
+	void withdraw_node() override
+	{
+		// An older daemon removes the node only with the connection, and that has leases.
+		if (!link_.leaves())
+			return;
+		link_.unregistered();
+		{
+			const std::lock_guard lock(leaving_mutex_);
+			if (std::exchange(leaving_, true))
+				return;
+		}
+		auto c = link_.make(COOP_ST_LEAVE, {});
+		// One at a time: the daemon executes requests side by side.
+		c->done = [this](storage_link::outcome &o) {
+			if (!o.err && !o.repeated)
+				link_.forget_nodes();
+			{
+				const std::lock_guard lock(leaving_mutex_);
+				leaving_ = false;
+			}
+			tell_address();
 		};
 		link_.submit(std::move(c));
 	}
@@ -423,6 +448,22 @@ public:
 	}
 
 private:
+	// Unless there is none.
+	void tell_address()
+	{
+		const auto self = link_.self();
+		if (!self)
+			return;
+		auto c = link_.make(link_.join_op(), *self);
+		c->done = [](storage_link::outcome &o) {
+			if (o.err)
+				spdlog::warn("storage: the node's new address was not "
+					     "registered: {}; peers cannot request pages from it",
+					     std::strerror(-o.err));
+		};
+		link_.submit(std::move(c));
+	}
+
 	int plain(std::uint16_t op, const coop_st_body &ask, attributes *dir_after = nullptr)
 	{
 		coop_st_body got{};
@@ -486,6 +527,8 @@ private:
 	storage_locks locks_;
 	storage_opens opens_;
 	storage_reads reads_;
+	std::mutex leaving_mutex_;
+	bool leaving_ = false; // a LEAVE is under way
 };
 
 } // namespace

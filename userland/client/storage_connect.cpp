@@ -463,8 +463,7 @@ void storage_link::lost()
 	have_ = used_ = 0;
 	if (options_.on_lost)
 		options_.on_lost();
-	while (!nodes_.empty())
-		tell({false, *nodes_.begin(), {}});
+	forget_nodes();
 }
 
 void storage_link::reconnect()

@@ -333,6 +333,26 @@ node_ability storage_link::registered(const coop_addr &a, const node_ability *ca
 	return ability_;
 }
 
+void storage_link::unregistered()
+{
+	std::lock_guard lock(mutex_);
+	has_addr_ = false;
+}
+
+std::optional<coop_st_body> storage_link::self() const
+{
+	std::lock_guard lock(mutex_);
+	if (!has_addr_)
+		return std::nullopt;
+	return join_body(addr_, ability_);
+}
+
+void storage_link::forget_nodes()
+{
+	while (!nodes_.empty())
+		tell({false, *nodes_.begin(), {}});
+}
+
 coop_st_body storage_link::join_body(const coop_addr &addr, const node_ability &can)
 {
 	coop_st_body b{};

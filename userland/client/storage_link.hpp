@@ -18,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -96,6 +97,13 @@ public:
 	std::uint64_t writable_open(const handle &, uid_t, bool anyone);
 	// The node's address, and what it can do, unless that has not changed. Returns the latter.
 	node_ability registered(const coop_addr &, const node_ability *can = nullptr);
+	void unregistered();
+	// The body that registers the node with its latest address, if it has one.
+	std::optional<coop_st_body> self() const;
+	// A node that has left the fabric is told of all others when it comes back. For the
+	// connection's thread.
+	void forget_nodes();
+	bool leaves() const { return version_ >= coop_st_op_since(COOP_ST_LEAVE); }
 	// The operation that registers a node, and its body.
 	std::uint16_t join_op() const
 	{

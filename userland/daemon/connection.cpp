@@ -32,6 +32,7 @@ bool restores(const request &r)
 	switch (r.head.op) {
 	case COOP_ST_REGISTER:
 	case COOP_ST_JOIN:
+	case COOP_ST_LEAVE:
 	case COOP_ST_RUN:
 	case COOP_ST_PING:
 	case COOP_ST_CLOSE:
@@ -359,6 +360,8 @@ void connection::run(work w, bool more)
 	case COOP_ST_REGISTER:
 	case COOP_ST_JOIN:
 		return enroll(r);
+	case COOP_ST_LEAVE:
+		return withdraw(r);
 	case COOP_ST_BYE: {
 		answer(r, out);
 		std::lock_guard lock(mutex_);
@@ -529,6 +532,20 @@ void connection::enroll(const request &r)
 	}
 	if (ended()) // the connection ended before node_ was set, so nothing else unregisters it
 		leave_fabric();
+	answer(r, out);
+}
+
+// As enroll(): a registration that was sent later stays.
+void connection::withdraw(const request &r)
+{
+	reply out;
+	{
+		std::lock_guard order(enroll_mutex_);
+		if (r.head.id > enrolled_) {
+			enrolled_ = r.head.id;
+			leave_fabric();
+		}
+	}
 	answer(r, out);
 }
 

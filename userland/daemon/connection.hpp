@@ -78,6 +78,7 @@ private:
 	void hello(const request &);
 	void proof(const request &);
 	void enroll(const request &);
+	void withdraw(const request &);
 	void leave_fabric();
 	void answer(const request &, reply &, bool more = false);
 	void refuse(const request &, int err);
@@ -117,7 +118,7 @@ private:
 	// The node as which it is told of others; set before pushes may name any.
 	std::atomic<std::uint32_t> knows_as_{0};
 	std::mutex enroll_mutex_;    // taken before the mutexes of the tables
-	std::uint64_t enrolled_ = 0; // id of the latest request that registered the node
+	std::uint64_t enrolled_ = 0; // id of the latest request that registered or withdrew it
 
 	mutable std::mutex mutex_; // guards all below
 	std::deque<item> out_;

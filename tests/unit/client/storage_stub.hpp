@@ -102,6 +102,7 @@ public:
 	int statfs(const caller &, const handle &, struct statvfs &) override { return -ENOSYS; }
 	traffic stats() const override { return {}; }
 	void update_node(const coop_addr &) override {}
+	void withdraw_node() override {}
 	int access(const caller &, const handle &, int, int &, attributes &) override
 	{
 		return -EOPNOTSUPP;

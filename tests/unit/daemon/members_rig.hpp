@@ -202,6 +202,7 @@ public:
 	void cut() { ::shutdown(fd_.get(), SHUT_RDWR); }
 	int fd() const { return fd_.get(); }
 	std::uint64_t used() const { return id_; }
+	void number(std::uint64_t id) { id_ = id - 1; } // of the next request
 
 	int status = 0;
 	std::uint16_t flags = 0; // of the next requests' headers

@@ -211,7 +211,7 @@ protected:
 	std::unique_ptr<plain_client> node(char session, std::uint32_t number,
 					   std::uint32_t flags = COOP_ST_JOIN_NAMED)
 	{
-		auto c = std::make_unique<plain_client>(port_, 9, 9, session);
+		auto c = std::make_unique<plain_client>(port_, version_, version_, session);
 		coop_st_body b{};
 		b.addr = address(number);
 		b.flags = flags;
@@ -219,6 +219,19 @@ protected:
 		return c;
 	}
 
+	// Whether the client has heard of so many nodes that came or went since it was last asked.
+	static bool hears(plain_client &c, std::size_t wanted)
+	{
+		const bool good = eventually([&] {
+			EXPECT_EQ(c.ask(COOP_ST_PING, {}), 0);
+			return c.count(COOP_ST_NODE) >= wanted;
+		});
+		const std::size_t heard = c.count(COOP_ST_NODE);
+		c.pushes.clear();
+		return good && heard == wanted;
+	}
+
+	std::uint16_t version_ = COOP_ST_VERSION;
 	std::vector<std::uint32_t> others_;
 };
 
@@ -300,4 +313,74 @@ TEST_F(daemon_nodes, a_client_that_reads_no_pushes_is_disconnected)
 		server_->members().leave(
 			server_->members().join(address(7), [](std::string_view, bool) {}));
 	EXPECT_TRUE(eventually([&] { return server_->members().size() == 0; }));
+}
+
+TEST_F(daemon_nodes, who_leaves_the_fabric_keeps_its_session)
+{
+	serve();
+	const auto a = node('a', 1), b = node('b', 2);
+	ASSERT_EQ(a->open(file_, 1), 0);
+	ASSERT_EQ(b->open(file_, 1), 0);
+	EXPECT_TRUE(hears(*a, 1));
+	b->pushes.clear();
+	ASSERT_EQ(b->ask(COOP_ST_LEAVE, {}), 0);
+	EXPECT_EQ(server_->members().size(), 1u);
+	EXPECT_TRUE(hears(*a, 1)) << "that b left";
+	ASSERT_EQ(a->open(file_, 2), 0);
+	EXPECT_EQ(a->got.n_nodes, 0u) << "it is no opener of the file any more";
+	EXPECT_EQ(b->ask(COOP_ST_LEAVE, {}), 0) << "there is nothing left to do";
+	coop_st_body check = plain_client::on(file_, 1);
+	check.version = file_.attr.version;
+	EXPECT_EQ(b->ask(COOP_ST_CHECK, check), 0) << "the file is open still";
+	EXPECT_EQ(b->count(COOP_ST_NODE), 0u);
+	coop_st_body back{};
+	back.addr = address(2);
+	back.flags = COOP_ST_JOIN_NAMED;
+	ASSERT_EQ(b->ask(COOP_ST_JOIN, back), 0);
+	EXPECT_TRUE(hears(*a, 1));
+	EXPECT_TRUE(hears(*b, 1)) << "it is told of all again";
+	b->cut();
+	EXPECT_TRUE(hears(*a, 1));
+	plain_client same(port_, version_, version_, 'b', b->used());
+	EXPECT_FALSE(same.proof_flags & COOP_ST_W_NEW_SESSION);
+	EXPECT_EQ(same.close(file_, 1), 0);
+}
+
+TEST_F(daemon_nodes, of_two_requests_to_join_or_leave_the_one_sent_later_counts)
+{
+	start();
+	const auto c = node('c', 1);
+	coop_st_body join{};
+	join.addr = address(2);
+	c->number(10);
+	ASSERT_EQ(c->ask(COOP_ST_JOIN, join), 0);
+	c->number(9);
+	EXPECT_EQ(c->ask(COOP_ST_LEAVE, {}), 0);
+	EXPECT_EQ(server_->members().size(), 1u);
+	c->number(12);
+	EXPECT_EQ(c->ask(COOP_ST_LEAVE, {}), 0);
+	EXPECT_EQ(server_->members().size(), 0u);
+	c->number(11);
+	EXPECT_EQ(c->ask(COOP_ST_JOIN, join), 0);
+	EXPECT_EQ(c->got.node_id, 0u);
+	EXPECT_EQ(server_->members().size(), 0u);
+}
+
+TEST_F(daemon_nodes, who_leaves_the_fabric_does_not_know_yet_that_its_session_is_new)
+{
+	start();
+	for (int again = 0; again < 2; again++) {
+		plain_client c(port_, 7, version_, 's', 10u * static_cast<unsigned>(again));
+		EXPECT_TRUE(c.proof_flags & COOP_ST_W_NEW_SESSION);
+		EXPECT_EQ(c.ask(COOP_ST_LEAVE, {}), 0);
+	}
+}
+
+TEST_F(daemon_nodes, an_older_protocol_has_no_request_to_leave)
+{
+	start();
+	version_ = coop_st_op_since(COOP_ST_LEAVE) - 1;
+	const auto old = node('o', 1);
+	EXPECT_EQ(old->ask(COOP_ST_LEAVE, {}), EOPNOTSUPP);
+	EXPECT_EQ(server_->members().size(), 1u);
 }
