@@ -50,7 +50,7 @@ static void push_leave(void *host, u32 node_id)
 	mutex_unlock(&m->node_lock);
 }
 
-static void push_reset(void *host)
+static void push_left(void *host)
 {
 	struct coop_mount *m = host;
 
@@ -59,6 +59,13 @@ static void push_reset(void *host)
 		coop_node_forget_all(m->node);
 	mutex_unlock(&m->node_lock);
 	coop_roles_lost(m);
+}
+
+static void push_reset(void *host)
+{
+	struct coop_mount *m = host;
+
+	push_left(m);
 	coop_locks_reconnected(m);
 	coop_leases_resume(m);
 }
@@ -99,6 +106,7 @@ static void push_leased(void *host)
 static const struct coop_storage_ops storage_ops = {
 	.join = push_join,
 	.leave = push_leave,
+	.left = push_left,
 	.reset = push_reset,
 	.reopen = push_reopen,
 	.roles = push_roles,

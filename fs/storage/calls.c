@@ -374,6 +374,7 @@ static struct coop_storage *storage_alloc(const struct coop_storage_cfg *cfg)
 	INIT_WORK(&s->rx_work, coop_rx_work);
 	INIT_WORK(&s->tx_work, coop_tx_work);
 	INIT_DELAYED_WORK(&s->watch, coop_watch_work);
+	INIT_WORK(&s->enroll_work, coop_enroll_work);
 	INIT_WORK(&s->vouch_work, coop_vouch_work);
 	INIT_DELAYED_WORK(&s->session_work, coop_session_work);
 	get_random_bytes(s->session, sizeof(s->session));
@@ -448,6 +449,7 @@ void coop_storage_close(struct coop_storage *s)
 	coop_session_teardown(s); /* afterwards all calls are on 'first' and 'queue' */
 	coop_calls_end_all(s, -ESHUTDOWN);
 	cancel_delayed_work_sync(&s->watch);
+	cancel_work_sync(&s->enroll_work);
 	cancel_work_sync(&s->vouch_work);
 	cancel_work_sync(&s->rx_work);
 	cancel_work_sync(&s->tx_work);

@@ -145,7 +145,9 @@ struct coop_storage {
 	bool has_self;
 	struct coop_addr self;
 	u32 self_mbps;
-	u32 self_seq; /* counts changes of self */
+	u32 self_seq;                /* counts changes of self */
+	u32 told_seq;                /* of the self that the daemon was told last */
+	struct coop_call *enrolling; /* tells it on this connection; not dereferenced */
 	u32 node_id;
 	u32 current_server;
 
@@ -158,9 +160,10 @@ struct coop_storage {
 	struct coop_storage_rx rx;
 	struct coop_storage_tx tx;
 	struct work_struct rx_work, tx_work;
-	struct delayed_work watch;     /* checks deadlines and silence, while there are calls */
-	struct work_struct vouch_work; /* sends a PING that keeps leases trusted */
-	u64 vouch_asked;               /* ktime_get_boottime_ns() when it was queued last */
+	struct delayed_work watch;      /* checks deadlines and silence, while there are calls */
+	struct work_struct enroll_work; /* tells the daemon of self */
+	struct work_struct vouch_work;  /* sends a PING that keeps leases trusted */
+	u64 vouch_asked;                /* ktime_get_boottime_ns() when it was queued last */
 
 	/* the session's work */
 	struct delayed_work session_work;
@@ -215,6 +218,13 @@ int coop_rx_push(struct coop_storage *s, const struct coop_st_header *h, const u
 		 struct coop_st_body *scratch);
 /* Converts a status to 0 or a valid -errno. */
 int coop_storage_errno(u32 status);
+
+/* enroll.c */
+/* Fills in the request that tells the daemon of self now; returns its operation. */
+u16 coop_enroll_form_locked(struct coop_storage *s, struct coop_st_body *body);
+/* Tells the daemon if self has changed. Any context but hard irq. */
+void coop_enroll_kick(struct coop_storage *s);
+void coop_enroll_work(struct work_struct *work);
 
 /* socket.c */
 int coop_sock_dial(struct coop_storage *s, const struct sockaddr_storage *to, struct socket **out);

@@ -99,6 +99,7 @@ void coop_session_teardown(struct coop_storage *s)
 	coop_tx_reset(s);
 	spin_lock_bh(&s->lock);
 	requeue_locked(s, &dropped);
+	s->enrolling = NULL; /* an internal call: dropped */
 	spin_unlock_bh(&s->lock);
 	mutex_unlock(&s->tx.mutex);
 	mutex_unlock(&s->rx.mutex);
@@ -511,37 +512,21 @@ bool coop_storage_bundles(const struct coop_storage *s)
 	return s->bundles && READ_ONCE(s->version) >= coop_st_op_since(COOP_ST_BUNDLE);
 }
 
-static u16 register_op(struct coop_storage *s)
-{
-	return READ_ONCE(s->version) >= coop_st_op_since(COOP_ST_JOIN) ? COOP_ST_JOIN
-								       : COOP_ST_REGISTER;
-}
-
-static void register_body_locked(struct coop_storage *s, struct coop_st_body *body)
-{
-	lockdep_assert_held(&s->lock);
-	body->addr = s->self;
-	body->flags = COOP_ST_JOIN_NAMED | (s->leaf ? COOP_ST_JOIN_LEAF : 0);
-	body->count = s->self_mbps;
-}
-
 /* Registers this node's address. 0: done, or there is no address. */
-static int enroll(struct coop_storage *s, struct socket *sock, u32 *seq)
+static int enroll(struct coop_storage *s, struct socket *sock)
 {
-	bool has_self;
 	u32 status = 0;
+	u16 op;
 	int err;
 
 	memset(s->ask, 0, sizeof(*s->ask));
 	spin_lock_bh(&s->lock);
-	has_self = s->has_self;
-	register_body_locked(s, s->ask);
-	*seq = s->self_seq;
+	op = coop_enroll_form_locked(s, s->ask);
 	spin_unlock_bh(&s->lock);
 	WRITE_ONCE(s->node_id, 0);
-	if (!has_self)
-		return 0;
-	err = exchange(s, sock, register_op(s), &status, jiffies + HANDSHAKE_TIME);
+	if (op == COOP_ST_LEAVE)
+		return 0; /* a connection begins without a node */
+	err = exchange(s, sock, op, &status, jiffies + HANDSHAKE_TIME);
 	if (err)
 		return err;
 	if (status)
@@ -553,13 +538,11 @@ static int enroll(struct coop_storage *s, struct socket *sock, u32 *seq)
 	return 0;
 }
 
-static void submit_register(struct coop_storage *s);
-
 static int reconnect(struct coop_storage *s)
 {
 	struct socket *sock;
-	bool fresh, changed;
-	u32 window, seq;
+	bool fresh;
+	u32 window;
 	int err = dial(s, &sock);
 
 	if (err)
@@ -575,7 +558,7 @@ static int reconnect(struct coop_storage *s)
 		err = learn_run(s, sock);
 	if (!err) {
 		s->ops->reset(s->host);
-		err = enroll(s, sock, &seq);
+		err = enroll(s, sock);
 	}
 	if (err) {
 		hang_up(s, sock);
@@ -598,11 +581,7 @@ static int reconnect(struct coop_storage *s)
 		spin_unlock_bh(&s->lock);
 		coop_tx_kick(s);
 	}
-	spin_lock_bh(&s->lock);
-	changed = s->self_seq != seq;
-	spin_unlock_bh(&s->lock);
-	if (changed)
-		submit_register(s);
+	coop_enroll_kick(s);
 	return 0;
 }
 
@@ -639,59 +618,4 @@ void coop_session_work(struct work_struct *work)
 	spin_unlock_bh(&s->lock);
 out:
 	memalloc_nofs_restore(nofs);
-}
-
-/* ---- registration --------------------------------------------------------------------- */
-
-static void registered(struct coop_call *call)
-{
-	struct coop_storage *s = call->storage;
-
-	if (call->error)
-		pr_warn_ratelimited("coopfs: storage: the daemon did not register this node: %pe\n",
-				    ERR_PTR(call->error));
-	else
-		WRITE_ONCE(s->node_id, call->res.node_id);
-}
-
-/* Registers on the present connection. If that is lost, the next one registers. */
-static void submit_register(struct coop_storage *s)
-{
-	struct coop_call *call = coop_call_alloc(s, register_op(s));
-	bool has_self;
-
-	spin_lock_bh(&s->lock);
-	has_self = s->has_self;
-	if (call)
-		register_body_locked(s, &call->arg);
-	spin_unlock_bh(&s->lock);
-	if (!has_self || !call) {
-		/* The daemon removes an address from its list only with the connection. */
-		coop_storage_lost(s, call ? "this node left the fabric" : "no memory to register");
-	} else {
-		call->internal = true;
-		call->done = registered;
-		coop_call_submit(call);
-	}
-	if (call)
-		coop_call_put(call);
-}
-
-void coop_storage_register(struct coop_storage *s, const struct coop_addr *self, u32 mbps)
-{
-	bool up, changed;
-
-	spin_lock_bh(&s->lock);
-	changed = self ? !s->has_self || memcmp(&s->self, self, sizeof(*self)) : s->has_self;
-	if (changed) {
-		s->has_self = self;
-		if (self)
-			s->self = *self;
-		s->self_mbps = mbps;
-		s->self_seq++;
-	}
-	up = s->state == COOP_STORAGE_UP;
-	spin_unlock_bh(&s->lock);
-	if (changed && up)
-		submit_register(s);
 }

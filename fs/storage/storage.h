@@ -37,6 +37,11 @@ struct coop_storage_ops {
 	/* A new connection: the daemon will push all members again, forget the known ones. */
 	void (*reset)(void *host);
 	/*
+	 * The daemon has taken this node off the fabric. It pushes no member until this node is
+	 * registered again, and then all: forget the known ones.
+	 */
+	void (*left)(void *host);
+	/*
 	 * The daemon forgot the session. Submit one OPEN for each open file whose own OPEN or
 	 * CREATE was answered, with 'again', COOP_ST_O_AGAIN and the old open id. No other request
 	 * is sent until all of them are answered. Before the next reopen() is called, those of an
@@ -95,8 +100,8 @@ void coop_storage_close(struct coop_storage *s);
 void coop_storage_fabric_key(const struct coop_storage *s, u8 *key);
 /*
  * Registers this node's address, and the megabits a second that it can send (0: unknown), now and
- * after every reconnect. NULL: no address any more; this reconnects, so that the daemon tells the
- * other nodes. Any context that may take a mutex.
+ * after every reconnect. NULL: no address any more, which the daemon tells the other nodes. The
+ * session goes on. Any context but hard irq.
  */
 void coop_storage_register(struct coop_storage *s, const struct coop_addr *self, u32 mbps);
 /*
