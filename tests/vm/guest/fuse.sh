@@ -179,18 +179,28 @@ test_gid_change()
 	move_port vb 10.77.0.9 10.77.0.2
 }
 
-# The port goes down and comes back: storage serves meanwhile, peers afterwards.
+# The port goes down and comes back: storage serves meanwhile, peers afterwards. The node leaves the
+# fabric and joins it again on one connection to storage, so it keeps its leases.
 test_port_down()
 {
 	up a b
 	until_true 20 "a knows b" knows a 1
+	same b later.bin
+	held=$(stat_of b lease held)
+	[ "$held" -gt 0 ] || die "b has no lease"
 	ip link set vb down
 	until_true 30 "b sees its port down" is_number 0 b endpoint port_up
+	until_true 30 "a forgets b" knows a 0
+	until_true 30 "b forgets a" knows b 0
 	same b down.bin
 	[ "$(peer_bytes b)" = 0 ] || die "b got pages over a port that is down"
 	ip link set vb up
 	own_routes vb 10.77.0.2
 	until_true 30 "b sees its port up" is_number 1 b endpoint port_up
+	until_true 30 "a knows b again" knows a 1
+	until_true 30 "b knows a again" knows b 1
+	is_number 0 b storage reconnects || die "b has connected to storage again"
+	[ "$(stat_of b lease held)" -ge "$held" ] || die "b had $held leases, and has $(stat_of b lease held)"
 	same a up.bin
 	from_peers b up.bin
 	down a b
@@ -221,6 +231,8 @@ test_device_removal()
 			die "a read of gone$i.bin returned wrong bytes"
 	done
 	until_true 30 "b reports that its device is gone" is_number 1 b endpoint device_lost
+	until_true 30 "a forgets b" knows a 0
+	is_number 0 b storage reconnects || die "b has connected to storage again"
 	grep -q 'device is gone' /tmp/b.log || die "the log says nothing"
 	[ ! -s /mnt/b/.coopfs/requests ] || die "stuck: $(cat /mnt/b/.coopfs/requests)"
 	same b later.bin

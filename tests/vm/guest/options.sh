@@ -230,18 +230,27 @@ test_gid_change()
 up_or_down() { awk '$1 == "endpoint" { print $NF == "down" ? "down" : "up" }' "$(proc "$1")/info"; }
 port_is() { [ "$(up_or_down "$1")" = "$2" ]; }
 
-# The port goes down and comes back: storage serves meanwhile, peers afterwards.
+# The port goes down and comes back: storage serves meanwhile, peers afterwards. The node leaves the
+# fabric and joins it again on one connection to storage, so it keeps its leases.
 test_port_down()
 {
 	up
 	same a a.bin
+	same b c.bin
+	before=$(of b storage reconnects) held=$(of b lease held)
+	[ "$held" -gt 0 ] || die "b has no lease"
 	ip link set vb down
 	until_true 60 "b sees its port down" port_is b down
+	until_true 60 "a forgets b" knows a 0
+	until_true 60 "b forgets a" knows b 0
 	same b a.bin
 	[ "$(of b source peer bytes)" = 0 ] || die "pages came through a port that is down"
 	ip link set vb up
 	own_routes vb 10.77.0.2
 	until_true 60 "b sees its port up" port_is b up
+	acquainted
+	[ "$(of b storage reconnects)" = "$before" ] || die "b has connected to storage again"
+	[ "$(of b lease held)" -ge "$held" ] || die "b had $held leases, and has $(of b lease held)"
 	same a b.bin
 	until_true 60 "pages come from a again" comes_from_a
 	down a b
