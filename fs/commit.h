@@ -8,15 +8,23 @@
 #include <linux/bvec.h>
 #include <linux/fs.h>
 
+struct coop_kept;
+
 /*
  * Records a change that this client cannot repeat. wrote: a close commits it.
  */
 void coop_unstable_add(struct inode *inode, u64 verifier, bool wrote);
 /* The same for a change of attributes only; the file may not be open. */
 void coop_unstable_attributes(struct inode *inode, u64 verifier);
-/* A WRITE of these folios was answered: keeps them. They are still under writeback. */
-void coop_unstable_keep(struct inode *inode, u64 verifier, const struct bio_vec *bvec, u32 n,
-			loff_t pos, u32 bytes);
+/* Room for the record of a WRITE of n folios, from before it is sent. NULL: no memory. */
+struct coop_kept *coop_kept_room(u32 n);
+void coop_kept_room_free(struct coop_kept *room); /* NULL is fine */
+/*
+ * A WRITE of these folios was answered: keeps them. They are still under writeback. Takes over the
+ * room; NULL: none was to be had, or the WRITE was to be stable. Never waits.
+ */
+void coop_unstable_keep(struct inode *inode, u64 verifier, struct coop_kept *room,
+			const struct bio_vec *bvec, u32 n, loff_t pos, u32 bytes);
 /*
  * Would a stable WRITE that is sent now make a COMMIT needless? True if no earlier change needs a
  * COMMIT at close. number: of the last change that it would cover.

@@ -81,13 +81,28 @@ static void kept_take_locked(struct coop_inode *ci, struct coop_kept *k, struct 
 	ci->n_kept -= k->n;
 }
 
-static struct coop_kept *kept_alloc(const struct bio_vec *bvec, u32 n, loff_t pos, u32 bytes)
+static struct coop_kept *kept_alloc(u32 n, gfp_t gfp)
 {
-	struct coop_kept *k = kmalloc(struct_size(k, folio, n), GFP_NOFS | __GFP_NOWARN);
+	struct coop_kept *k;
+
+	return kmalloc(struct_size(k, folio, n), gfp | __GFP_NOWARN);
+}
+
+/* The flusher may wait for memory, but not for what becomes free by the end of WRITEs only. */
+struct coop_kept *coop_kept_room(u32 n)
+{
+	return kept_alloc(n, GFP_NOFS | __GFP_NORETRY);
+}
+
+void coop_kept_room_free(struct coop_kept *room)
+{
+	kfree(room);
+}
+
+static void kept_fill(struct coop_kept *k, const struct bio_vec *bvec, u32 n, loff_t pos, u32 bytes)
+{
 	u32 i;
 
-	if (!k)
-		return NULL;
 	k->pos = pos;
 	k->bytes = bytes;
 	k->n = n;
@@ -95,7 +110,6 @@ static struct coop_kept *kept_alloc(const struct bio_vec *bvec, u32 n, loff_t po
 		k->folio[i] = page_folio(bvec[i].bv_page);
 		folio_get(k->folio[i]);
 	}
-	return k;
 }
 
 static bool owes(struct coop_inode *ci)
@@ -155,10 +169,11 @@ void coop_unstable_attributes(struct inode *inode, u64 verifier)
 		set_bit(COOP_I_LEFT, &ci->flags);
 }
 
-void coop_unstable_keep(struct inode *inode, u64 verifier, const struct bio_vec *bvec, u32 n,
-			loff_t pos, u32 bytes)
+void coop_unstable_keep(struct inode *inode, u64 verifier, struct coop_kept *room,
+			const struct bio_vec *bvec, u32 n, loff_t pos, u32 bytes)
 {
-	struct coop_kept *k = kept_alloc(bvec, n, pos, bytes);
+	/* The end of a WRITE waits for no memory, which others may get only by its end. */
+	struct coop_kept *k = room ?: kept_alloc(n, GFP_NOWAIT);
 	struct coop_inode *ci = coop_i(inode);
 	bool many;
 
@@ -166,6 +181,7 @@ void coop_unstable_keep(struct inode *inode, u64 verifier, const struct bio_vec 
 		coop_unstable_add(inode, verifier, true);
 		return;
 	}
+	kept_fill(k, bvec, n, pos, bytes);
 	kept_account(inode, k, 1);
 	k->verifier = verifier;
 	spin_lock(&ci->lock);
@@ -510,7 +526,7 @@ void coop_commit_start(struct inode *inode)
 	if (test_bit(COOP_I_COMMITTING, &ci->flags) ||
 	    test_and_set_bit(COOP_I_COMMIT_QUEUED, &ci->flags))
 		return;
-	l = kmalloc(sizeof(*l), GFP_NOFS | __GFP_NOWARN);
+	l = kmalloc(sizeof(*l), GFP_NOWAIT | __GFP_NOWARN); /* the end of a WRITE may call */
 	if (!l) {
 		clear_bit(COOP_I_COMMIT_QUEUED, &ci->flags);
 		return;

@@ -39,9 +39,10 @@ struct coop_write {
 	struct coop_file *file; /* a reference */
 	loff_t pos;
 	u32 bytes, n;
-	u32 losses;   /* coop_inode.losses when its first folio was taken */
-	bool commits; /* ask for a stable WRITE */
-	u64 covers;   /* with 'commits': it also commits changes up to this number */
+	u32 losses;             /* coop_inode.losses when its first folio was taken */
+	bool commits;           /* ask for a stable WRITE */
+	u64 covers;             /* with 'commits': it also commits changes up to this number */
+	struct coop_kept *room; /* for the record of its folios; NULL: see coop_unstable_keep() */
 	struct bio_vec bvec[WRITE_PAGES];
 };
 
@@ -278,6 +279,7 @@ static void write_free(struct coop_write *w)
 {
 	struct coop_mount *m = coop_sb(w->inode->i_sb);
 
+	coop_kept_room_free(w->room);
 	coop_file_put(w->file);
 	coop_iput_later(w->inode);
 	mempool_free(w, m->write_pool);
@@ -315,8 +317,10 @@ static void write_done(struct coop_call *call)
 	if (err)
 		mapping_set_error(inode->i_mapping, err);
 	else if (!(call->res.flags & COOP_ST_WRITE_STABLE) ||
-		 !coop_unstable_covered(inode, verifier, w->covers))
-		coop_unstable_keep(inode, verifier, w->bvec, w->n, w->pos, w->bytes);
+		 !coop_unstable_covered(inode, verifier, w->covers)) {
+		coop_unstable_keep(inode, verifier, w->room, w->bvec, w->n, w->pos, w->bytes);
+		w->room = NULL;
+	}
 	coop_change_end(inode, &w->change, err ? NULL : &call->res, &settled);
 	coop_changes_settled(&settled);
 	if (!err)
@@ -332,6 +336,8 @@ static void write_submit(struct coop_write *w)
 	struct coop_mount *m = coop_sb(w->inode->i_sb);
 	struct coop_call *call = coop_call_alloc_sure(m->storage, COOP_ST_WRITE);
 
+	if (!w->commits)
+		w->room = coop_kept_room(w->n);
 	coop_calls_begin(m);
 	w->change.round = coop_change_begin(ci);
 	call->arg.fh.p = ci->fh;
@@ -378,6 +384,7 @@ static struct coop_write *write_alloc(struct inode *inode, struct coop_file *fil
 	w->n = 0;
 	w->commits = false;
 	w->covers = 0;
+	w->room = NULL;
 	return w;
 }
 

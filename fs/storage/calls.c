@@ -210,27 +210,35 @@ void coop_call_unlink_locked(struct coop_call *call)
  * memory. An OPEN of a reopen() needs none: its file sends its own CLOSE after it, and until then
  * another reopen() may open it under the same id.
  */
-static struct coop_call *orphan_of(const struct coop_call *call)
+static struct coop_call *orphan_alloc(const struct coop_call *call)
 {
-	const u32 len = call->arg.fh.len; /* except with OPEN the directory's: only the id counts */
 	struct coop_call *orphan;
 
 	if ((call->op != COOP_ST_OPEN && call->op != COOP_ST_CREATE &&
 	     call->op != COOP_ST_TMPFILE && call->op != COOP_ST_BUNDLE) ||
-	    call->again || len > COOP_ST_FH_MAX)
+	    call->again)
 		return NULL;
 	orphan = coop_call_alloc(call->storage, COOP_ST_CLOSE);
 	if (!orphan)
 		return NULL;
-	orphan->reply = kmemdup(call->arg.fh.p, len, GFP_NOFS);
+	orphan->reply = kmalloc(COOP_ST_FH_MAX, GFP_NOFS);
 	if (!orphan->reply) {
 		coop_call_put(orphan);
 		return NULL;
 	}
+	return orphan;
+}
+
+/* While arg is valid: the call has not ended, or the caller is its submitter. */
+static void orphan_fill(struct coop_call *orphan, const struct coop_call *call)
+{
+	/* Except with OPEN it is the directory's handle: only the id counts. */
+	const u32 len = min_t(u32, call->arg.fh.len, COOP_ST_FH_MAX);
+
+	memcpy(orphan->reply, call->arg.fh.p, len);
 	orphan->arg.fh.p = orphan->reply;
 	orphan->arg.fh.len = len;
 	orphan->arg.open_id = call->arg.open_id;
-	return orphan;
 }
 
 /* Ends the call for its submitter with that error, unless it has already ended. */
@@ -238,13 +246,15 @@ void coop_call_abandon(struct coop_call *call, int error)
 {
 	struct coop_storage *s = call->storage;
 	const unsigned int nofs = memalloc_nofs_save();
-	struct coop_call *orphan, *close = NULL;
+	/* Before the mutexes: completions, which free memory, wait for these. */
+	struct coop_call *orphan = orphan_alloc(call), *close = NULL;
 	bool tell = true, half_sent = false;
 
 	mutex_lock(&s->rx.mutex);
 	mutex_lock(&s->tx.mutex);
-	orphan = orphan_of(call); /* while arg is still valid */
 	spin_lock_bh(&s->lock);
+	if (orphan && call->state != COOP_CALL_DONE && call->state != COOP_CALL_ABANDONED)
+		orphan_fill(orphan, call);
 	switch ((enum coop_call_state)call->state) {
 	case COOP_CALL_QUEUED:
 		if (call->repeated)
