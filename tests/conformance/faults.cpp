@@ -272,7 +272,9 @@ TEST_P(fault_once, peer_kill9_as_it_writes)
 	}
 }
 
-TEST_P(fault_once, self_kill9_frees_the_address)
+// What a killed process held is free again: here its address. Machines and queue pairs of the
+// module are counted where nobody else has any: coop_net/killed in tests/vm.
+TEST_P(fault_once, self_kill9_no_leak)
 {
 	if (!w.home().traits().between_processes)
 		GTEST_SKIP() << t.label << " has no other processes";
