@@ -2,11 +2,13 @@
 """What an export's options permit, seen through a mount by root."""
 import errno
 import os
+import re
+import signal
 import subprocess
 
 import pytest
 
-from cluster import DEADLINE, Node, program, unmount, wait_for
+from cluster import DEADLINE, Daemon, Node, program, unmount, wait_for
 from test_permissions import as_user, read, write
 
 NOBODY = 65534
@@ -111,3 +113,44 @@ def test_strangers_are_refused(cluster):
     assert done.returncode != 0
     assert "the export is not for its address" in done.stderr
     assert "export x: not one of its clients" in cluster.daemon.process.log()
+
+
+def waits(daemon, export):
+    """Whether requests wait for those that are in the export's file system."""
+    daemon.process.popen.send_signal(signal.SIGUSR1)
+    return re.search(rf"^export_waiting {export} [1-9]", daemon.process.log(), re.M)
+
+
+def test_a_file_system_that_hangs_stops_no_other_export(cluster):
+    """Below the export is a mount whose own daemon is stopped."""
+    good = cluster.file("good")
+    os.mkdir(good)
+    write(f"{good}/f", b"good")
+    names = [f"f{i}" for i in range(20)]  # more than the daemon has threads for
+    for name in names:
+        write(f"{cluster.export}/{name}", b"old")
+    far = Daemon(cluster, ["--export", f"far={cluster.export}", "--state", cluster.file("far-state")])
+    readers = []
+    try:
+        below = Node(cluster, 4, ["nolease"], f"{cluster.server}:{far.port}:/far")
+        cluster.start_daemon("--export", f"hung={below.path}", "--export", f"good={good}")
+        mounts = [Node(cluster, n, ["nolease"], cluster.source(of)) for n, of in ((1, "hung"), (2, "good"))]
+        cluster.nodes += [*mounts, below]
+        hung, at_good = mounts
+        assert read(f"{at_good.path}/f") == b"good"
+        for name in names:  # the kernel looks up one new name of a directory at a time
+            assert read(f"{hung.path}/{name}") == b"old"
+        far.process.freeze()
+        readers = [subprocess.Popen(["cat", f"{hung.path}/{name}"], stdout=subprocess.PIPE) for name in names]
+        wait_for(lambda: waits(cluster.daemon, "hung"), "the requests have all threads that they may have")
+        subprocess.run(["cp", f"{at_good.path}/f", cluster.file("copy")], check=True, timeout=DEADLINE)
+        cluster.nodes.insert(2, Node(cluster, 3, ["nolease"], cluster.source("good")))
+        assert all(r.poll() is None for r in readers)
+    finally:
+        far.process.popen.send_signal(signal.SIGCONT)
+        texts = [r.communicate(timeout=DEADLINE)[0] for r in readers]
+        for node in cluster.nodes:
+            node.process.stop()
+        cluster.daemon.process.stop()
+        far.process.stop()
+    assert texts == [b"old"] * len(names)

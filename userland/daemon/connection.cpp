@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// connection.cpp - reading requests, and running them. Output is in output.cpp.
+// connection.cpp - reading requests, and running them. Output is in output.cpp, what comes before
+// the first request in handshake.cpp.
 #include "userland/daemon/connection.hpp"
 
 #include <algorithm>
@@ -7,8 +8,6 @@
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include "userland/daemon/identity.hpp"
 
 namespace coop::daemon
 {
@@ -47,12 +46,11 @@ bool restores(const request &r)
 	}
 }
 
-// The highest protocol version that both speak; 0: none.
-std::uint16_t common_version(const coop_st_body &client, std::uint16_t newest)
+// Requests of this kind on one file run one after the other.
+bool changes_content(std::uint16_t op)
 {
-	const std::uint16_t version = std::min(client.version_max, newest);
-	const bool old = version < COOP_ST_VERSION_MIN || version < client.version_min;
-	return old ? std::uint16_t{0} : version;
+	return op == COOP_ST_WRITE || op == COOP_ST_COMMIT || op == COOP_ST_FALLOCATE ||
+	       op == COOP_ST_COPY || op == COOP_ST_SETATTR;
 }
 
 void option(int fd, int level, int name, int value)
@@ -86,7 +84,7 @@ connection::connection(server &s, asio::ip::tcp::socket socket) :
 connection::~connection()
 {
 	if (session_)
-		server_.detach(session_, forget_);
+		server_.detach(std::move(session_), forget_);
 }
 
 void connection::start()
@@ -131,11 +129,13 @@ void connection::pause()
 
 void connection::shut(std::string_view why)
 {
+	lane *waits;
 	{
 		std::lock_guard lock(mutex_);
 		if (over_)
 			return;
 		over_ = true;
+		waits = lane_;
 		if (!writing_) // otherwise the sending thread still uses it
 			out_.clear();
 	}
@@ -146,6 +146,8 @@ void connection::shut(std::string_view why)
 		self->deadline_.cancel();
 	});
 	leave_fabric();
+	if (waits)
+		waits->forget(this); // the client repeats what has not begun
 	server_.gone(*this);
 }
 
@@ -227,14 +229,10 @@ void connection::readable()
 	// Before authentication, requests are few and each changes what the parser accepts: run
 	// them in order.
 	if (state_ != state::ready) {
-		for (work &w : batch)
-			handshake(*w);
-		if (ended())
-			return;
 		if (batch.empty())
 			arm();
 		else
-			again();
+			greet(std::move(batch));
 		return;
 	}
 	// The client has waited longest for the first request, so this thread runs it itself,
@@ -351,6 +349,26 @@ void connection::run(work w, bool more)
 		server_.malformed.fetch_add(1, std::memory_order_relaxed);
 		return refuse(r, EBADMSG);
 	}
+	// What touches no file must be answered also while the export's file system hangs.
+	const bool waits = coop_st_request_fields(r.head.op) & COOP_ST_FH &&
+			   r.head.op != COOP_ST_UNLOCK && r.head.op != COOP_ST_LOCK_TEST;
+	if (!waits)
+		return serve(std::move(w), more);
+	const unsigned file =
+		changes_content(r.head.op) ? lane::file(view(r.body.fh)) : lane::no_file;
+	if (const lane::visit now(*lane_, file); now)
+		return serve(std::move(w), more);
+	lane_->wait(
+		[self = shared_from_this(), w = std::make_shared<work>(std::move(w))] {
+			event_loop::doing((*w)->head.op);
+			self->serve(std::move(*w), false);
+		},
+		this, file);
+}
+
+void connection::serve(work w, bool more)
+{
+	request &r = *w;
 	const bool relies = !session_->relied_on && !restores(r); // threads share it: write once
 	const bool changes = coop_st_op_changes(r.head.op);
 	if (relies && !changes)
@@ -458,7 +476,8 @@ void connection::change(work w)
 	};
 	auto p = std::make_shared<pending>(pending{shared_from_this(), std::move(w), {}});
 	if (server_.files().begin_change(*export_, *session_, *p->w, p->what, [p] {
-		    p->self->server_.loop().post([p] { p->execute(); });
+		    p->self->server_.loop().post(
+			    [p] { p->self->lane_->run([p] { p->execute(); }); });
 	    }))
 		p->execute();
 }
@@ -468,7 +487,9 @@ void connection::bundle(work w)
 {
 	const auto p = std::make_shared<work>(std::move(w));
 	if (!server_.files().begin_bundle(*export_, **p, [self = shared_from_this(), p] {
-		    self->server_.loop().post([self, p] { self->bundle(std::move(*p)); });
+		    self->server_.loop().post([self, p] {
+			    self->lane_->run([self, p] { self->bundle(std::move(*p)); });
+		    });
 	    }))
 		return;
 	reply out;
@@ -561,131 +582,6 @@ void connection::leave_fabric()
 	server_.files().openers.left(node);
 	server_.files().holders.left(node);
 	spdlog::debug("{}: node {} has left", peer_, node);
-}
-
-// ---- handshake ---------------------------------------------------------------
-
-void connection::handshake(const request &r)
-{
-	coop_st_body body;
-	if (coop_st_body_get(&body, coop_st_request_fields(r.head.op), r.raw.data(),
-			     static_cast<u32>(r.raw.size()))) {
-		server_.malformed.fetch_add(1, std::memory_order_relaxed);
-		return shut("not the coopfs storage protocol");
-	}
-	request decoded;
-	decoded.head = r.head;
-	decoded.body = body;
-	if (state_ == state::hello && r.head.op == COOP_ST_HELLO)
-		return hello(decoded);
-	if (state_ == state::proof && r.head.op == COOP_ST_PROOF_OP)
-		return proof(decoded);
-	refuse(r, EPROTO);
-	state_ = state::over;
-}
-
-void connection::hello(const request &r)
-{
-	const coop_st_body &b = r.body;
-	reply out;
-	random_bytes(out.body.nonce, sizeof(out.body.nonce));
-	const std::uint16_t version = common_version(b, server_.newest_version());
-	out.body.version_min = version ? version : COOP_ST_VERSION_MIN;
-	out.body.version_max = version ? version : server_.newest_version();
-	out.body.flags = server_.key().empty() ? 0 : COOP_ST_W_KEYED;
-	shake_ = {
-		std::string(reinterpret_cast<const char *>(b.nonce), sizeof(b.nonce)),
-		std::string(reinterpret_cast<const char *>(out.body.nonce), sizeof(out.body.nonce)),
-		std::string(reinterpret_cast<const char *>(b.session), sizeof(b.session)),
-		std::string(view(b.text)),
-		b.version_min,
-		b.version_max,
-		out.body.version_min,
-		out.body.flags};
-	if (!version)
-		out.status = EPROTONOSUPPORT;
-	if (!server_.key().empty()) {
-		const digest d = shake_.proof(server_.key(), "server");
-		std::memcpy(out.body.proof, d.data(), d.size());
-	}
-	state_ = out.status ? state::over : state::proof;
-	answer(r, out);
-}
-
-void connection::proof(const request &r)
-{
-	reply out;
-	if (!server_.key().empty()) {
-		const digest d = shake_.proof(server_.key(), "client");
-		if (!equal_secret(d.data(), r.body.proof, d.size())) {
-			server_.auth_failures.fetch_add(1, std::memory_order_relaxed);
-			spdlog::warn("{}: wrong cluster key; connection refused", peer_);
-			state_ = state::over;
-			return refuse(r, EKEYREJECTED);
-		}
-	}
-	if (server_.key().empty()) {
-		// Without a key the client may act as any user, so its own user must already have
-		// that right.
-		const auto owner = peer_owner(fd_);
-		if (!owner || (*owner != 0 && *owner != ::geteuid())) {
-			server_.auth_failures.fetch_add(1, std::memory_order_relaxed);
-			spdlog::warn("{}: belongs to another user; without a cluster key only root "
-				     "and this "
-				     "daemon's user may connect",
-				     peer_);
-			state_ = state::over;
-			return refuse(r, EACCES);
-		}
-	}
-	const exported *in = server_.files().find_export(shake_.export_name);
-	int err = in ? server_.files().root(*in, out) : -ENOENT;
-	bool fresh = false;
-	std::shared_ptr<session> s;
-	if (!err && !in->spec().admits(address_)) {
-		server_.auth_failures.fetch_add(1, std::memory_order_relaxed);
-		spdlog::warn("{}: export {}: not one of its clients; connection refused", peer_,
-			     in->name());
-		err = -EACCES;
-	}
-	if (!err && !server_.known(*this))
-		err = -EUSERS;
-	if (!err) {
-		err = server_.attach(shake_.session, *in, fresh, s);
-		if (err == -EACCES) {
-			server_.auth_failures.fetch_add(1, std::memory_order_relaxed);
-			spdlog::warn("{}: export {}: its session is of another export; connection "
-				     "refused",
-				     peer_, in->name());
-		}
-	}
-	if (err) {
-		state_ = state::over;
-		return refuse(r, -err);
-	}
-	session_ = std::move(s);
-	epoch_ = session_->renew(
-		[weak = weak_from_this()](std::uint16_t op, const coop_st_body &b) {
-			const auto self = weak.lock();
-			return self && self->push(op, b);
-		},
-		[weak = weak_from_this()] {
-			if (const auto self = weak.lock())
-				self->flush();
-		},
-		shake_.version >= COOP_ST_VERSION_ROLES);
-	session_->hears();
-	session_->takes_bundles = shake_.version >= coop_st_op_since(COOP_ST_BUNDLE);
-	{
-		std::lock_guard lock(mutex_);
-		export_ = in;
-		deadline_.cancel();
-	}
-	in_.resize(input_max);
-	state_ = state::ready;
-	out.body.flags = fresh ? COOP_ST_W_NEW_SESSION : 0;
-	out.body.count = COOP_ST_REQUESTS_MAX;
-	answer(r, out);
 }
 
 } // namespace coop::daemon

@@ -71,6 +71,8 @@ private:
 	// more: another request of the same input follows, and its reply is sent together with this
 	// one's.
 	void run(work, bool more = false);
+	void serve(work, bool more);
+	void greet(std::vector<work>);
 	void change(work);
 	void bundle(work);
 	std::uint32_t copy_most() const;
@@ -84,7 +86,8 @@ private:
 	void refuse(const request &, int err);
 	std::string encode(const coop_st_header &, const reply &) const;
 	void enqueue(item, bool more = false);
-	enum class progress { done, blocked, broken, drained };
+	void send();
+	enum class progress { done, blocked, broken, drained, reads };
 	progress send_some();
 	progress send_file(item &);
 	bool push(std::uint16_t op, const coop_st_body &); // ROLES: flush() sends it
@@ -112,6 +115,7 @@ private:
 	state state_ = state::hello;
 	struct handshake shake_;
 	const exported *export_ = nullptr;
+	lane *lane_ = nullptr; // of the export
 	std::shared_ptr<session> session_;
 	std::uint64_t epoch_ = 0; // of the session
 	std::atomic<std::uint32_t> node_{0};

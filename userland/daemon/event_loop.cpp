@@ -39,11 +39,20 @@ void event_loop::start()
 	threads_.emplace_back([this] { watch(); });
 }
 
+void event_loop::grow(unsigned threads)
+{
+	std::lock_guard lock(mutex_);
+	while (!over_ && seats_.size() < threads) {
+		seats_.push_back(std::make_unique<seat>());
+		threads_.emplace_back([this, at = seats_.back().get()] { serve(*at); });
+	}
+}
+
 void event_loop::stop()
 {
 	{
 		std::lock_guard lock(mutex_);
-		over_ = true;
+		over_ = true; // threads_ stays as it is from here on
 	}
 	io_.stop();
 	wake_.notify_all();

@@ -49,6 +49,8 @@ public:
 	event_loop &operator=(const event_loop &) = delete;
 
 	void start();
+	// From here on there are at least so many threads.
+	void grow(unsigned threads);
 	// Waits for running handlers; queued ones never run. Not from a handler.
 	void stop();
 	asio::io_context &io() { return io_; }

@@ -4,8 +4,9 @@
 // A thread that adds to an idle queue sends until the socket is full; the thread that finds the
 // socket writable continues. File data go from the page cache to the socket by sendfile(). The
 // header has announced their length: if the file has since shrunk, zeros fill the gap, and the tail
-// says that the file changed. The socket still refers to pages of the file when sendfile() returns,
-// so the tail is no final proof; the client asks again (CHECK) when it has the bytes.
+// says that the file changed. sendfile() may wait for the file system, so only threads in the
+// export's lane call it. The socket still refers to pages of the file when sendfile() returns, so
+// the tail is no final proof; the client asks again (CHECK) when it has the bytes.
 #include <array>
 #include <netinet/in.h>
 #include <spdlog/spdlog.h>
@@ -188,6 +189,12 @@ void connection::flush()
 			return;
 		writing_ = true;
 	}
+	send();
+}
+
+// The caller has set writing_.
+void connection::send()
+{
 	for (;;) {
 		switch (send_some()) {
 		case progress::done: // writing_ is false then
@@ -197,6 +204,9 @@ void connection::flush()
 			return;
 		case progress::drained:
 			shut("the daemon shuts down");
+			return;
+		case progress::reads:
+			lane_->run([self = shared_from_this()] { self->send(); });
 			return;
 		case progress::blocked:
 			socket_.async_wait(asio::ip::tcp::socket::wait_write,
@@ -309,6 +319,8 @@ connection::progress connection::send_some()
 				continue; // next send: is the socket full?
 		}
 		if (stream) {
+			if (!lane_->is_here())
+				return progress::reads;
 			const progress p = send_file(*stream);
 			if (p != progress::done)
 				return p;

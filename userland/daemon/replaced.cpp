@@ -26,7 +26,7 @@ void replaced_files::keep(inode_ref node, std::uint64_t bytes, clock::time_point
 	expire(now);
 }
 
-void replaced_files::expire(clock::time_point now)
+std::vector<inode_ref> replaced_files::expire(clock::time_point now)
 {
 	std::vector<inode_ref> gone;
 	std::lock_guard lock(mutex_);
@@ -35,6 +35,7 @@ void replaced_files::expire(clock::time_point now)
 		gone.push_back(std::move(files_.front().node));
 		files_.pop_front();
 	}
+	return gone;
 }
 
 void replaced_files::clear()

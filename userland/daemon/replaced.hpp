@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
+#include <vector>
 
 #include "userland/daemon/inodes.hpp"
 
@@ -27,8 +28,8 @@ public:
 
 	// bytes: what the file takes on disk.
 	void keep(inode_ref, std::uint64_t bytes, clock::time_point now = clock::now());
-	// Lets go of those whose time is up.
-	void expire(clock::time_point now = clock::now());
+	// Those whose time is up; the caller lets go of them, which may wait for a file system.
+	std::vector<inode_ref> expire(clock::time_point now = clock::now());
 	void clear();
 	std::size_t size() const;
 

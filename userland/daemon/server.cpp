@@ -57,7 +57,8 @@ descriptor_shares share_descriptors(unsigned connections, std::size_t inodes)
 server::server(const settings &s) :
 	settings_(s),
 	state_(s.state_dir.empty() ? state_directory::usual_path() : s.state_dir),
-	loop_(s.threads),
+	lanes_(loop_, std::max(s.threads, 1u)),
+	loop_(lanes::threads(std::max(s.threads, 1u))),
 	acceptor_(loop_.io()),
 	reaper_(loop_.io()),
 	accept_pause_(loop_.io()),
@@ -91,6 +92,8 @@ server::server(const settings &s) :
 	max_connections_ = shares.connections;
 	service_ = std::make_unique<service>(std::move(exports), shares.inodes, state_, s.boot_id,
 					     s.lock_grace);
+	for (const auto &e : service_->exports())
+		lanes_.add(e->name());
 	service_->audiences.on_change([this] {
 		loop_.post([this] {
 			const auto pause = std::exchange(roles_cost_, {}) * roles_part;
@@ -245,9 +248,17 @@ int server::attach(const std::string &id, const exported &in, bool &fresh,
 	return 0;
 }
 
-void server::detach(const std::shared_ptr<session> &s, bool forget)
+lane &server::lane_of(const exported &in)
 {
-	std::shared_ptr<session> last; // its files are closed after the lock is released
+	const auto &all = service_->exports();
+	const auto at = std::find_if(all.begin(), all.end(),
+				     [&in](const auto &e) { return e.get() == &in; });
+	return *lanes_.all()[static_cast<std::size_t>(at - all.begin())];
+}
+
+void server::detach(std::shared_ptr<session> s, bool forget)
+{
+	std::shared_ptr<session> last;
 	{
 		std::lock_guard lock(mutex_);
 		s->attached--;
@@ -260,7 +271,17 @@ void server::detach(const std::shared_ptr<session> &s, bool forget)
 		}
 	}
 	if (last)
-		service_->ended(*last);
+		end(std::move(last));
+}
+
+// The session has been forgotten. Its files are closed by a thread that may wait for them.
+void server::end(std::shared_ptr<session> s)
+{
+	service_->ended(*s);
+	if (stopped_)
+		return;
+	lane &l = lane_of(*s->in);
+	l.wait([s = std::move(s)]() mutable { s.reset(); });
 }
 
 // Its locks are passed on without this mutex: that pushes to other clients, and may end a
@@ -312,17 +333,22 @@ void server::reap()
 				return true;
 			});
 		}
-		for (const auto &s : dead)
-			service_->ended(*s);
+		for (auto &s : dead)
+			end(std::move(s));
 		dead.clear();
 		for (const auto &c : all)
 			c->flush(); // pushes for which nothing was sent since
 		all.clear();
 		service_->leases.expire();
-		service_->replaced.expire();
+		for (inode_ref &n : service_->replaced.expire()) {
+			lane &l = lane_of(n->in);
+			l.wait([n = std::move(n)]() mutable { n.reset(); });
+		}
+		lanes_.look();
 		if (!grace_over_ && std::chrono::steady_clock::now() - started_ >= session_grace) {
 			grace_over_ = true;
-			service_->end_grace();
+			for (const auto &e : service_->exports())
+				lane_of(*e).wait([&in = *e] { in.unnamed().end_grace(); });
 		}
 		reap();
 	}));
@@ -354,6 +380,8 @@ void server::drain()
 	}
 	all.clear();
 	loop_.stop();
+	stopped_ = true;
+	lanes_.drop();
 	service_->audiences.on_change({}); // sessions that end later leave their audiences
 	service_->audiences.on_linger({});
 	service_->freeze(); // before the sessions go
@@ -411,6 +439,12 @@ std::string server::stats_text() const
 		for (const auto &s : sessions_)
 			opens += s.second->opens();
 		line("opens", opens);
+	}
+	for (const auto &l : lanes_.all()) {
+		const lane::state now = l->look();
+		text += fmt::format("export_working {0} {1}\nexport_waiting {0} {2}\n"
+				    "export_stuck_s {0} {3}\n",
+				    l->name(), now.working, now.waiting, now.stuck.count());
 	}
 	for (std::uint16_t op = 0; op < COOP_ST_OP_END; op++)
 		if (s.calls[op])

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "userland/daemon/event_loop.hpp"
+#include "userland/daemon/lanes.hpp"
 #include "userland/daemon/service.hpp"
 
 namespace coop::daemon
@@ -77,12 +78,13 @@ public:
 	service &files() { return *service_; }
 	member_table &members() { return members_; }
 	event_loop &loop() { return loop_; }
+	lane &lane_of(const exported &);
 	const secret &key() const { return key_; }
 	std::uint16_t newest_version() const { return settings_.newest_version; }
 	// Finds or makes the session. -EUSERS: too many; -EACCES: it is of another export.
 	[[nodiscard]] int attach(const std::string &id, const exported &, bool &fresh,
 				 std::shared_ptr<session> &);
-	void detach(const std::shared_ptr<session> &, bool forget);
+	void detach(std::shared_ptr<session>, bool forget);
 	bool known(connection &); // authenticated; false: too many connections
 	void gone(connection &);
 	std::atomic<std::uint64_t> malformed{0}, refused{0}, auth_failures{0}, accepted{0};
@@ -91,6 +93,7 @@ private:
 	void listen(const std::string &);
 	void accept();
 	void forget_locked(session &);
+	void end(std::shared_ptr<session>);
 	void reap();
 	void push_roles();
 	void expire_after(std::chrono::milliseconds pause);
@@ -107,10 +110,12 @@ private:
 	std::map<std::string, std::shared_ptr<session>> sessions_;
 	std::list<std::weak_ptr<connection>> strangers_; // oldest first
 	bool draining_ = false;
+	std::atomic<bool> stopped_{false}; // the loop
 	const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
 	bool grace_over_ = false; // owned by the reaper: sessions of an earlier daemon are gone
 	// Declared after all that connections use in their destructors: handlers that never ran own
 	// some.
+	lanes lanes_; // of the exports, in their order
 	event_loop loop_;
 	asio::ip::tcp::acceptor acceptor_;
 	asio::steady_timer reaper_, accept_pause_;

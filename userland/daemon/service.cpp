@@ -110,12 +110,6 @@ const exported *service::find_export(std::string_view name) const
 	return nullptr;
 }
 
-void service::end_grace()
-{
-	for (const auto &e : exports_)
-		e->unnamed().end_grace();
-}
-
 void service::freeze()
 {
 	for (const auto &e : exports_)

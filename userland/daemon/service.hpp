@@ -72,10 +72,7 @@ public:
 	[[nodiscard]] bool begin_bundle(const exported &, request &, std::function<void()> go);
 	// The session is forgotten: its locks and leases are released.
 	void ended(session &);
-	// end_grace(): clients of the previous daemon have had their time. freeze(): this daemon
-	// ends.
-	void end_grace();
-	void freeze();
+	void freeze(); // this daemon ends
 	// For the tail of a streamed READ: 0, or ESTALE if the file has changed.
 	static std::uint32_t still(const reply &);
 
