@@ -146,6 +146,11 @@ void lease_table::remove_locked(files::iterator it, const session *who, todo &ou
 
 lease_table::number lease_table::grant(const std::shared_ptr<session> &who, const inode_ref &node)
 {
+	if (!node->in.clock().ours) {
+		file_look fresh; // inotify_add_watch(2) asks for attributes that are old
+		(void)coop::daemon::look(node->path.get(), fresh);
+		distant_ = true;
+	}
 	std::lock_guard lock(mutex_);
 	const auto it = files_.try_emplace(node->fid).first;
 	file &f = it->second;
@@ -167,6 +172,7 @@ lease_table::number lease_table::grant(const std::shared_ptr<session> &who, cons
 		}
 		watched_[f.watch] = node->fid;
 	}
+	f.in = &node->in;
 	f.handle = node->handle;
 	f.times = node->in.clock();
 	f.holders.push_back({who, ++last_});
@@ -179,20 +185,31 @@ lease_table::number lease_table::grant(const std::shared_ptr<session> &who, cons
 
 bool lease_table::guard(const inode_ref &node)
 {
-	std::lock_guard lock(mutex_);
-	const auto it = files_.find(node->fid);
-	if (it == files_.end() || it->second.holders.empty() || it->second.breaking)
-		return false;
-	file &f = it->second;
-	if (f.guard >= 0)
-		return true;
 	// A guard takes a descriptor besides those of its inode.
-	if (guarded_.size() >= guards_max())
+	const auto may_be = [&] {
+		const auto it = files_.find(node->fid);
+		return it != files_.end() && !it->second.holders.empty() && !it->second.breaking &&
+		       (it->second.guard >= 0 || guarded_.size() < guards_max());
+	};
+	{
+		std::lock_guard lock(mutex_);
+		if (!may_be())
+			return false;
+		if (files_.find(node->fid)->second.guard >= 0)
+			return true;
+	}
+	unique_fd made(watch_.guard(node->path.get()));
+	if (!made)
 		return false;
-	f.guard = watch_.guard(node->path.get());
-	if (f.guard < 0)
+	std::lock_guard lock(mutex_);
+	// on_writer() did not know this guard yet.
+	if (!may_be() || !file_watch::stands(made.get()))
 		return false;
-	guarded_[f.guard] = node->fid;
+	file &f = files_.find(node->fid)->second;
+	if (f.guard < 0) {
+		f.guard = made.release();
+		guarded_[f.guard] = node->fid;
+	}
 	return true;
 }
 
@@ -435,8 +452,29 @@ bool lease_table::begin(const std::shared_ptr<session> &by, const extent &touche
 	return now;
 }
 
+// The change times of those files that another machine keeps.
+std::vector<std::pair<coop_fid, coop_st_time>> lease_table::look_ahead(const fids &what) const
+{
+	std::vector<std::pair<coop_fid, std::string>> distant;
+	if (distant_) {
+		std::lock_guard lock(mutex_);
+		for (const coop_fid &id : what) {
+			const auto it = files_.find(id);
+			if (it != files_.end() && !it->second.holders.empty() &&
+			    !it->second.times.ours)
+				distant.emplace_back(id, it->second.handle);
+		}
+	}
+	std::vector<std::pair<coop_fid, coop_st_time>> out;
+	for (const auto &[id, handle] : distant)
+		if (coop_st_time changed; look(handle, changed))
+			out.emplace_back(id, changed);
+	return out;
+}
+
 void lease_table::end(const extent &touches, bool done)
 {
+	const auto distant = look_ahead(touches.files);
 	std::lock_guard lock(mutex_);
 	for (const auto &[at, name] : touches.names) {
 		const auto it = files_.find(touches.files[at]);
@@ -450,7 +488,11 @@ void lease_table::end(const extent &touches, bool done)
 		file &f = it->second;
 		f.changing--;
 		if (!f.holders.empty()) {
-			(void)stat_locked(f, f.seen);
+			if (f.times.ours)
+				(void)look(f.handle, f.seen);
+			for (const auto &[of, changed] : distant)
+				if (fid_equal{}(of, id) && later(changed, f.seen))
+					f.seen = changed;
 			f.vague = true;
 		}
 		tidy_locked(it);
@@ -467,20 +509,38 @@ void lease_table::changed(const coop_fid &id)
 }
 
 // False: no inode of the file is at hand.
-bool lease_table::stat_locked(const file &f, coop_st_time &changed) const
+bool lease_table::look(const std::string &handle, coop_st_time &changed) const
 {
 	struct stat st;
-	const inode_ref node = inodes_.find(f.handle);
+	const inode_ref node = inodes_.find(handle);
 	if (!node || ::fstatat(node->path.get(), "", &st, AT_EMPTY_PATH))
 		return false;
 	changed = {st.st_ctim.tv_sec, static_cast<u32>(st.st_ctim.tv_nsec)};
 	return true;
 }
 
+bool lease_table::is_as_seen_locked(const file &f) const
+{
+	coop_st_time now;
+	return look(f.handle, now) && now.sec == f.seen.sec && now.nsec == f.seen.nsec;
+}
+
+void lease_table::on_foreign_locked(const coop_fid &id, file &f, todo &out)
+{
+	count.foreign.fetch_add(1, std::memory_order_relaxed);
+	recall_locked(id, f, nullptr, out);
+}
+
 // names: in the directory. If events were lost, there may be names that we do not know.
 void lease_table::on_event(int watch, const file_watch::names &names)
 {
 	const bool lost = watch == file_watch::overflow;
+	struct again {
+		coop_fid id;
+		const exported *in;
+		bool foreign;
+	};
+	std::vector<again> distant;
 	locked([&](todo &out) {
 		const auto recall = [&](const coop_fid &id) {
 			const auto it = files_.find(id);
@@ -492,14 +552,14 @@ void lease_table::on_event(int watch, const file_watch::names &names)
 				foreign |= !take_out(f.ours, name);
 			// A running change explains the event; a waiting one does not.
 			const bool running = f.changing > f.held_up;
-			coop_st_time now;
-			const bool known =
-				running || (stat_locked(f, now) && now.sec == f.seen.sec &&
-					    now.nsec == f.seen.nsec);
-			if (known && !(foreign && (running || f.vague)))
+			if (foreign && (running || f.vague))
+				return on_foreign_locked(id, f, out);
+			if (running)
 				return;
-			count.foreign.fetch_add(1, std::memory_order_relaxed);
-			recall_locked(id, f, nullptr, out);
+			if (!f.times.ours)
+				distant.push_back({id, f.in, foreign});
+			else if (!is_as_seen_locked(f))
+				on_foreign_locked(id, f, out);
 		};
 		if (lost) {
 			for (const auto &[w, id] : watched_)
@@ -507,6 +567,32 @@ void lease_table::on_event(int watch, const file_watch::names &names)
 		} else if (const auto w = watched_.find(watch); w != watched_.end()) {
 			recall(coop_fid(w->second));
 		}
+	});
+	for (const again &a : distant)
+		runner_(*a.in, [this, a] { look_again(a.id, a.foreign); });
+}
+
+// The rest of on_event(), for a file that another machine keeps.
+void lease_table::look_again(const coop_fid &id, bool foreign)
+{
+	std::string handle;
+	{
+		std::lock_guard lock(mutex_);
+		if (const auto it = files_.find(id); it != files_.end())
+			handle = it->second.handle;
+	}
+	coop_st_time now{};
+	const bool there = look(handle, now);
+	locked([&](todo &out) {
+		const auto it = files_.find(id);
+		if (it == files_.end())
+			return;
+		file &f = it->second;
+		const bool running = f.changing > f.held_up;
+		const bool known =
+			running || (there && now.sec == f.seen.sec && now.nsec == f.seen.nsec);
+		if (!known || (foreign && (running || f.vague)))
+			on_foreign_locked(id, f, out);
 	});
 }
 

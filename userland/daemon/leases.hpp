@@ -22,6 +22,10 @@
 // a client may open it within a lease (file_watch, guard). Their changes of names and attributes
 // are reported after the fact.
 //
+// No call that may wait for a file system is made with the table locked, nor on the watch's thread:
+// both serve all exports. The attributes of a file that we hold open do not wait, unless another
+// machine keeps them (change_clock::ours).
+//
 // The watch reports the clients' own changes too, so an event that leaves the file at the change
 // time that the holders know is ignored. Two kinds of change can hide behind such a time (vague):
 // what a program did while a client's change ran, because the time is taken at its end; and, where
@@ -73,6 +77,9 @@ public:
 	};
 
 	explicit lease_table(inode_table &);
+	// Who runs what may wait for this export's file system, now or later; the default: at once.
+	using runner = std::function<void(const exported &, std::function<void()>)>;
+	void run_by(runner r) { runner_ = std::move(r); } // before the first lease
 
 	// Call before looking at the file and before checking the user's rights. Returns 0 if the
 	// file is changing, or if there are too many leases. A lease that the session already has
@@ -175,6 +182,7 @@ private:
 		unsigned changing = 0; // changes that wait or run
 		unsigned held_up = 0;  // those of them that wait
 		std::vector<std::shared_ptr<change>> waiting;
+		const exported *in = nullptr;
 		std::string handle;
 		coop_st_time seen{};
 		bool vague =
@@ -218,13 +226,19 @@ private:
 	bool lapse_locked(const recall &, todo &);
 	void await_answers(const std::vector<told> &);
 	void tidy_locked(files::iterator);
-	bool stat_locked(const file &, coop_st_time &changed) const;
+	bool look(const std::string &handle, coop_st_time &changed) const;
+	bool is_as_seen_locked(const file &) const;
+	std::vector<std::pair<coop_fid, coop_st_time>> look_ahead(const fids &) const;
+	void look_again(const coop_fid &, bool foreign);
+	void on_foreign_locked(const coop_fid &, file &, todo &);
 	void on_event(int watch, const file_watch::names &);
 	void on_writer(int guard);
 	void stop_writer_locked(const coop_fid &, todo &);
 
 	inode_table &inodes_;
-	mutable std::mutex mutex_; // guards all below
+	runner runner_ = [](const exported &, const std::function<void()> &work) { work(); };
+	std::atomic<bool> distant_{false}; // another machine keeps attributes of an export's files
+	mutable std::mutex mutex_;         // guards all below
 	files files_;
 	std::unordered_map<const session *, set> held_;
 	std::unordered_map<int, coop_fid> watched_, guarded_;

@@ -94,6 +94,9 @@ server::server(const settings &s) :
 					     s.lock_grace);
 	for (const auto &e : service_->exports())
 		lanes_.add(e->name());
+	service_->leases.run_by([this](const exported &in, std::function<void()> work) {
+		lane_of(in).wait(std::move(work));
+	});
 	service_->audiences.on_change([this] {
 		loop_.post([this] {
 			const auto pause = std::exchange(roles_cost_, {}) * roles_part;
