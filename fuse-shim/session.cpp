@@ -10,9 +10,12 @@
 #include "fuse-shim/signals.hpp"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <fcntl.h>
 #include <fstream>
 #include <stdexcept>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -123,6 +126,14 @@ std::string fuse_options(const client::mount_options &o)
 	return s;
 }
 
+// libfuse has no word for it. Only the mount itself is looked at: nothing asks us.
+bool follow_no_symlinks(const std::string &mountpoint)
+{
+	mount_attr attr{};
+	attr.attr_set = MOUNT_ATTR_NOSYMFOLLOW;
+	return ::mount_setattr(AT_FDCWD, mountpoint.c_str(), 0, &attr, sizeof(attr)) == 0;
+}
+
 } // namespace
 
 // If nothing is mounted, there is nothing to clean up.
@@ -201,6 +212,12 @@ session::session(const client::mount_options &o, const std::string &mountpoint) 
 						     "and do you have access to it?)",
 						     mountpoint));
 	live_ = fuse_.get();
+	if (o.nosymfollow && !follow_no_symlinks(mountpoint)) {
+		const int err = errno;
+		fuse_session_unmount(fuse_.get());
+		throw std::runtime_error(
+			fmt::format("option 'nosymfollow': {}", std::strerror(err)));
+	}
 	take_newer_requests(fuse_.get());
 }
 

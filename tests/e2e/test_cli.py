@@ -211,6 +211,23 @@ def test_type_coopfs_means_the_module(cluster):
     assert has_module or ("no coopfs module" in done.stderr and "-t fuse.coopfs" in done.stderr)
 
 
+def test_remount_repeats_the_mounts_own_options(cluster, coopfs, data):
+    """As mount(8) does with a line of fstab."""
+    cluster.start_daemon()
+    path = new_dir(cluster, "own")
+    own = "nosuid,nodiratime,allow_other,cache_size=8M,readahead=0x20,strict,local_lock=all,commit_on_close=0"
+    assert coopfs("mount", "-t", "fuse.coopfs", "-o", own, cluster.source(), path)[0] == OK
+    try:
+        for words in (own, "ro," + own, "rw," + own):
+            status, _, err = coopfs("mount", "-o", "remount," + words, cluster.source(), path)
+            assert status == OK, err
+        for other in ("cache_size=9M", "nolease", "local_lock=none", "readahead=33", "ib"):
+            status, _, err = coopfs("mount", "-o", f"remount,{own},{other}", cluster.source(), path)
+            assert status == USAGE and other in err
+    finally:
+        assert coopfs("umount", path)[0] == OK
+
+
 def test_remount(cluster, coopfs, data):
     node = cluster.node("nosuid", peers=False)
 
@@ -223,6 +240,11 @@ def test_remount(cluster, coopfs, data):
     assert "rw" in flags() and "noatime" in flags(), "what was not named stays"
     status, _, err = coopfs("mount", "-o", "remount,readahead=16", cluster.source(), node.path)
     assert status == USAGE and "readahead=16" in err
+    words = "strictatime,lazytime,iversion,nodiratime,nosymfollow"
+    assert coopfs("mount", "-o", "remount," + words, cluster.source(), node.path)[0] == OK
+    assert "nosymfollow" in flags() and "nosuid" in flags()
+    assert coopfs("mount", "-o", "remount,symfollow", cluster.source(), node.path)[0] == OK
+    assert "nosymfollow" not in flags()
     path = new_dir(cluster, "none")
     status, _, err = coopfs("mount", "-o", "remount,ro", cluster.source(), path)
     assert status == NOT_COOPFS and "no coopfs mount" in err

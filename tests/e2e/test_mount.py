@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Mounting: options, going to the background, keys, the control directory, the end."""
+import errno
 import os
 import signal
 import stat
@@ -130,6 +131,27 @@ def test_flags_are_as_those_of_any_file_system(cluster):
     plain, strict = cluster.node(peers=False), cluster.node("nosuid,nodev,noexec,relatime", peers=False)
     assert not {"nosuid", "nodev", "noexec"} & set(mount_flags(plain.path))
     assert {"nosuid", "nodev", "noexec", "relatime"} <= set(mount_flags(strict.path))
+
+
+# What mount(8) knows for every file system.
+VFS_WORDS = ("async,atime,noatime,diratime,nodiratime,relatime,norelatime,strictatime,nostrictatime,lazytime,"
+             "nolazytime,iversion,noiversion,mand,nomand,silent,loud,dev,exec,suid,rw,defaults")
+
+
+def test_options_of_every_file_system_are_taken(cluster):
+    node = cluster.node(VFS_WORDS, peers=False)
+    assert "nosymfollow" not in mount_flags(node.path)
+    strict = cluster.node("nosymfollow,nodiratime", peers=False)
+    assert "nosymfollow" in mount_flags(strict.path)
+    os.symlink("target", strict.path + "/link")
+    with open(strict.path + "/target", "w") as f:
+        f.write("x")
+    assert os.readlink(strict.path + "/link") == "target"
+    with pytest.raises(OSError) as e:
+        open(strict.path + "/link")
+    assert e.value.errno == errno.ELOOP
+    assert open(node.path + "/link").read() == "x"
+    assert "nosymfollow=yes" in strict.control("options")
 
 
 # mount(8) looks for helpers in /sbin only, so these tests run with this test's own copy of it.

@@ -12,9 +12,13 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <optional>
+#include <sstream>
 
 #include "userland/cli/commands.hpp"
 #include "userland/cli/control.hpp"
@@ -87,13 +91,43 @@ bool shown_by_fuse(std::string_view word)
 	return word == "allow_other" || word == "default_permissions";
 }
 
+// A number, with an optional K, M, G or T (powers of 1024), as options take it.
+std::optional<unsigned long long> number(const std::string &text)
+{
+	constexpr std::string_view units = "kKmMgGtT";
+	char *end;
+	errno = 0;
+	const unsigned long long n = std::strtoull(text.c_str(), &end, 0);
+	const auto unit = units.find(*end ? *end : '-');
+	if (errno || end == text.c_str() || (*end && (unit == units.npos || end[1])))
+		return std::nullopt;
+	return unit == units.npos ? n : n << (10 * (unit / 2 + 1));
+}
+
+// Whether the mount has the option as the word gives it. options: its control file.
+bool repeats(const std::string &options, const std::string &word)
+{
+	const auto equals = word.find('=');
+	const std::string value = equals == word.npos ? "yes" : word.substr(equals + 1);
+	const std::string key = word.substr(0, equals) + '=';
+	std::istringstream lines(options);
+	for (std::string line; std::getline(lines, line);)
+		if (line.starts_with(key)) {
+			const std::string now = line.substr(key.size());
+			return now == value || (number(now) && number(now) == number(value));
+		}
+	return false;
+}
+
 // A FUSE mount keeps the options from its start; the kernel keeps the flags.
 result<done> remount_fuse(const mount_request &r, const std::string &dir,
 			  const mount_options &options)
 {
+	// mount(8) passes the options in the table of mounts and in fstab; those stay as they are.
+	const auto now = options.fs.empty() ? result<std::string>(std::string())
+					    : read_control(dir, "options");
 	for (const auto &word : options.fs) {
-		// mount(8) passes the options in the table of mounts; those stay as they are.
-		if (r.from_mount8 && shown_by_fuse(word))
+		if ((r.from_mount8 && shown_by_fuse(word)) || (now && repeats(*now, word)))
 			continue;
 		return failure{exit_usage,
 			       "option '" + word +
@@ -103,13 +137,18 @@ result<done> remount_fuse(const mount_request &r, const std::string &dir,
 	if (!r.from_mount8 && !options.said)
 		return done{};
 	constexpr unsigned long known = MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_NOATIME |
-					MS_NODIRATIME | MS_RELATIME | MS_SYNCHRONOUS | MS_DIRSYNC;
+					MS_NODIRATIME | MS_RELATIME | MS_SYNCHRONOUS | MS_DIRSYNC |
+					MS_NOSYMFOLLOW;
 	unsigned long flags = options.flags;
 	if (!r.from_mount8) { // mount(2) replaces them all
 		struct statvfs now;
 		if (::statvfs(dir.c_str(), &now) != 0)
 			return failure{status_of(errno), dir + ": " + std::strerror(errno)};
-		flags |= now.f_flag & known & ~options.said; // ST_ and MS_ are the same bits
+		// ST_ and MS_ are the same bits, but for this one.
+		constexpr unsigned long st_nosymfollow = 0x2000;
+		flags |= now.f_flag & known & ~(options.said | MS_NOSYMFOLLOW);
+		if (now.f_flag & st_nosymfollow)
+			flags |= ~options.said & MS_NOSYMFOLLOW;
 	}
 	if (!r.fake &&
 	    ::mount(r.spec.c_str(), dir.c_str(), nullptr, MS_REMOUNT | flags, nullptr) != 0)

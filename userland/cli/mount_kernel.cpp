@@ -171,13 +171,14 @@ result<done> set_flags(int fs, unsigned long flags, unsigned long said)
 // Flags of the mount itself.
 unsigned mount_attributes(unsigned long flags)
 {
-	constexpr std::array<std::pair<unsigned long, unsigned>, 6> table{{
+	constexpr std::array<std::pair<unsigned long, unsigned>, 7> table{{
 		{MS_RDONLY, MOUNT_ATTR_RDONLY},
 		{MS_NOSUID, MOUNT_ATTR_NOSUID},
 		{MS_NODEV, MOUNT_ATTR_NODEV},
 		{MS_NOEXEC, MOUNT_ATTR_NOEXEC},
 		{MS_NOATIME, MOUNT_ATTR_NOATIME},
 		{MS_NODIRATIME, MOUNT_ATTR_NODIRATIME},
+		{MS_NOSYMFOLLOW, MOUNT_ATTR_NOSYMFOLLOW},
 	}};
 	unsigned out = 0;
 	for (const auto &[flag, attribute] : table)

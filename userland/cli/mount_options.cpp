@@ -40,6 +40,16 @@ constexpr std::array flags{
 	flag{"sync", MS_SYNCHRONOUS, 0},
 	flag{"async", 0, MS_SYNCHRONOUS},
 	flag{"dirsync", MS_DIRSYNC, 0},
+	flag{"nosymfollow", MS_NOSYMFOLLOW, 0},
+	flag{"symfollow", 0, MS_NOSYMFOLLOW},
+};
+
+// Accepted without effect: storage keeps the times and versions of files, and its locks.
+constexpr std::array idle{
+	std::string_view{"strictatime"}, std::string_view{"nostrictatime"},
+	std::string_view{"lazytime"},    std::string_view{"nolazytime"},
+	std::string_view{"iversion"},    std::string_view{"noiversion"},
+	std::string_view{"silent"},      std::string_view{"loud"},
 };
 
 bool for_mount8_alone(std::string_view word)
@@ -62,7 +72,8 @@ std::string joined(const std::vector<std::string> &words)
 
 void sort_word(std::string_view word, mount_options &out)
 {
-	if (word.empty() || for_mount8_alone(word))
+	if (word.empty() || for_mount8_alone(word) ||
+	    std::find(idle.begin(), idle.end(), word) != idle.end())
 		return;
 	for (const auto &f : flags) {
 		if (f.word != word)

@@ -228,6 +228,9 @@ constexpr option table[] = {
 	{"allow_other", "", "", flag<&m::allow_other>(), show_flag<&m::allow_other>},
 	{"nolease", "", "", flag<&m::nolease>(), show_flag<&m::nolease>},
 	{"strict", "", "", flag<&m::strict>(), show_flag<&m::strict>},
+	{"nosymfollow", "", "", flag<&m::nosymfollow>(), show_flag<&m::nosymfollow>},
+	{"symfollow", "", "", flag<&m::nosymfollow, false>(),
+	 [](const m &) { return std::string(); }},
 	{"default_permissions", "", "", flag<&m::default_permissions>(),
 	 show_flag<&m::default_permissions>},
 };
@@ -238,8 +241,13 @@ constexpr std::string_view vfs_flags[] = {
 	"atime", "noatime", "sync", "async", "dirsync",
 };
 
-// Defaults of every mount, which libfuse does not accept.
-constexpr std::string_view vfs_defaults[] = {"relatime", "diratime", "nostrictatime", "nolazytime"};
+// Options of every mount that libfuse does not accept, and that have no effect here: storage keeps
+// the times and versions of files, and its locks.
+constexpr std::string_view vfs_idle[] = {
+	"defaults",    "relatime",      "norelatime", "diratime",   "nodiratime",
+	"strictatime", "nostrictatime", "lazytime",   "nolazytime", "iversion",
+	"noiversion",  "mand",          "nomand",     "silent",     "loud",
+};
 
 constexpr std::string_view module_only[] = {"ib_copy", "hard", "soft", "timeo", "ra_sync"};
 
@@ -255,7 +263,7 @@ std::string known_options()
 	for (const option &o : table)
 		names += fmt::format("{}{}{}", names.empty() ? "" : ", ", o.name,
 				     o.takes.empty() ? "" : "=");
-	for (std::string_view name : vfs_defaults)
+	for (std::string_view name : vfs_idle)
 		names += fmt::format(", {}", name);
 	for (std::string_view name : vfs_flags)
 		names += fmt::format(", {}", name);
@@ -270,7 +278,7 @@ problem apply(std::string_view item, mount_options &out, std::set<std::string_vi
 		out.vfs.emplace_back(item);
 		return {};
 	}
-	if (std::ranges::find(vfs_defaults, item) != std::end(vfs_defaults))
+	if (std::ranges::find(vfs_idle, item) != std::end(vfs_idle))
 		return {};
 	// Words in fstab for the programs that read it, not for file systems.
 	if (name == "_netdev" || name.starts_with("x-"))
@@ -298,6 +306,8 @@ problem apply(std::string_view item, mount_options &out, std::set<std::string_vi
 // Every given option must have an effect beside the others.
 problem consistent(const mount_options &o, const std::set<std::string_view> &given)
 {
+	if (given.contains("nosymfollow") && given.contains("symfollow"))
+		return "options 'nosymfollow' and 'symfollow' exclude each other";
 	if (given.contains("ro") && given.contains("rw"))
 		return "options 'ro' and 'rw' exclude each other";
 	if (!o.addr.empty() && !o.ib_devname.empty())

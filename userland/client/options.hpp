@@ -56,6 +56,7 @@ struct mount_options {
 	bool local_flock = false, local_posix = false; // locks within this node only
 
 	bool read_only = false;
+	bool nosymfollow = false; // no symbolic link below the mount is followed
 	bool allow_other = false;
 	bool nolease = false; // ask storage each time
 	bool strict = false;  // the kernel caches nothing that another node may change
