@@ -60,9 +60,14 @@ bool permitted(const struct stat &st, const client::caller &who, int mask)
 template <class replying> void look(fuse_req_t req, fuse_ino_t ino, replying reply)
 {
 	context &c = context_of(req);
-	client::attributes attr;
+	client::attributes attr, last;
 	client::inode &node = inode_of(c, ino);
+	const short_wait limit(ino == FUSE_ROOT_ID && c.mount.inodes().last_known(node, last));
 	int err = c.mount.files().getattr(caller_of(req), node, attr);
+	if (err == -EINTR && limit.is_over()) {
+		attr = last;
+		err = 0;
+	}
 	if (err)
 		return reply_status(req, err);
 	// The kernel holds no page lock during this request.
@@ -154,7 +159,7 @@ void op_access(fuse_req_t req, fuse_ino_t ino, int mask)
 	// If the path does not lead elsewhere, it is a working directory that was removed.
 	const pid_t thread = fuse_req_ctx(req)->pid;
 	if (err == -ESTALE && c.looks.is_second(thread, ino) &&
-	    c.mount.inodes().gone(inode_of(c, ino), attr))
+	    c.mount.inodes().last_known(inode_of(c, ino), attr))
 		return reply_status(req, permitted(attr.st, who, wanted) ? 0 : -EACCES);
 	if (err == -ESTALE)
 		c.looks.tell(thread, ino);
@@ -166,7 +171,12 @@ void op_statfs(fuse_req_t req, fuse_ino_t ino)
 	context &c = context_of(req);
 	struct statvfs out;
 	const auto &fh = control::owns(ino) ? c.root->fh : inode_of(c, ino).fh;
+	const short_wait limit(c.figures.known());
 	int err = c.mount.storage().statfs(caller_of(req), fh, out);
+	if (!err)
+		c.figures.learn(out);
+	if (err == -EINTR && limit.is_over() && c.figures.last(out))
+		err = 0;
 	if (err)
 		return reply_status(req, err);
 	fuse_reply_statfs(req, &out);

@@ -16,6 +16,7 @@
 #include "fuse-shim/kernel_names.hpp"
 #include "fuse-shim/lock_waits.hpp"
 #include "fuse-shim/second_looks.hpp"
+#include "fuse-shim/short_wait.hpp"
 #include "userland/client/mount.hpp"
 
 namespace coop::shim
@@ -37,6 +38,7 @@ struct context {
 	background later;
 	kernel_names names{};
 	second_looks looks{};
+	last_figures figures{};
 };
 
 // Seconds for which the kernel may believe names and attributes that another node may change.

@@ -11,7 +11,7 @@ import threading
 
 import pytest
 
-from cluster import DEADLINE, drop_kernel_pages, state_of, wait_for, wait_until_stopped
+from cluster import DEADLINE, drop_kernel_pages, program, state_of, wait_for, wait_until_stopped
 from step import SPARED
 
 SIZE = 48 << 20
@@ -264,3 +264,31 @@ def test_nothing_is_left_behind(cluster):
     for node in nodes:
         assert node.stop() == 0
     assert cluster.daemon.process.stop() in (0, -15)
+
+
+@pytest.mark.parametrize("options", [[], ["allow_other"]])
+def test_a_silent_daemon_does_not_hide_the_mount(cluster, options):
+    """What tells that storage is silent answers, also while calls at the top of the mount wait."""
+    node = cluster.node(*options)
+    space = os.statvfs(node.path)
+    top = os.stat(node.path)
+    cluster.daemon.process.freeze()
+    waits = [subprocess.Popen(["touch", node.path + "/new"]), subprocess.Popen(["ls", node.path + "/none"],
+                                                                             stderr=subprocess.DEVNULL)]
+    try:
+        wait_for(lambda: len(re.findall(r"^call ", node.control("requests"), re.M)), "a call waits")
+        for command in ("stats", "peers"):
+            subprocess.run([program("coopfs"), command, node.path], check=True, stdout=subprocess.DEVNULL)
+        # Leases answer for ten seconds; after that nothing may, so what is asked now waits and then tells the last.
+        wait_for(lambda: max(map(int, re.findall(r"age_us=(\d+)", node.control("requests")))) > 11_000_000,
+                 "leases are not trusted any more")
+        for _ in range(2):
+            assert os.statvfs(node.path).f_blocks == space.f_blocks
+            assert os.stat(node.path).st_ino == top.st_ino
+        subprocess.run(["df", node.path], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([program("coopfs"), "stats", node.path], check=True, stdout=subprocess.DEVNULL)
+        assert all(p.poll() is None for p in waits), "no other call ends"
+    finally:
+        cluster.daemon.process.popen.send_signal(signal.SIGCONT)
+    assert [bool(p.wait(DEADLINE)) for p in waits] == [False, True]
+    assert os.stat(node.path).st_mtime_ns > top.st_mtime_ns, "the present attributes again"

@@ -153,3 +153,16 @@ def test_a_change_of_owner_that_changes_none(shared):
     os.stat(f"{mount}/everybody")
     as_user(ALICE, ALICE, [], lambda: os.chown(f"{mount}/everybody", -1, -1))
     assert read(f"{mount}/everybody") == b"everybody"
+
+
+def test_owners_are_any_32_bits_but_all_ones(cluster):
+    node = cluster.node("allow_other", peers=False)
+    for number in (2**31 - 1, 2**31, 3_000_000_000, 2**32 - 2):
+        for path, uid, gid in (("u", number, -1), ("g", -1, number), ("both", number, number)):
+            write(f"{node.path}/{path}")
+            before = os.stat(f"{cluster.export}/{path}")
+            os.chown(f"{node.path}/{path}", uid, gid)
+            want = (before.st_uid if uid < 0 else uid, before.st_gid if gid < 0 else gid)
+            for at in (node.path, cluster.export):
+                now = os.stat(f"{at}/{path}")
+                assert (now.st_uid, now.st_gid) == want, (at, path, number)

@@ -499,8 +499,13 @@ int files::getattr(const caller &who, inode &node, attributes &out)
 	for (int tries = 1;; tries++) {
 		const ticket asked = inodes_.now();
 		if (const int err = storage_.getattr(who, node.fh, out)) {
-			// A descriptor or a working directory leads to it even so.
-			return err == -ESTALE && inodes_.gone(node, out) ? 0 : err;
+			// It has gone from storage. A descriptor or a working directory leads to it
+			// even so.
+			if (err != -ESTALE || node.fh == storage_.root().fh ||
+			    !inodes_.last_known(node, out))
+				return err;
+			out.st.st_nlink = 0;
+			return 0;
 		}
 		inodes_.learn(node, asked, out, nullptr);
 		// Always true unless others open the file all the time, while it changes.

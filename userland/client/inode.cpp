@@ -173,7 +173,7 @@ void inode_table::learn_extras(inode &node, ticket asked, const attributes &attr
 	*node.last = attr.st;
 }
 
-bool inode_table::gone(inode &node, attributes &out)
+bool inode_table::last_known(inode &node, attributes &out)
 {
 	std::lock_guard guard(node.lock);
 	if (!node.last)
@@ -182,7 +182,6 @@ bool inode_table::gone(inode &node, attributes &out)
 	out.fid = node.fid;
 	out.has = node.has;
 	out.st = *node.last;
-	out.st.st_nlink = 0;
 	return true;
 }
 

@@ -281,9 +281,9 @@ public:
 	void beside(inode &node, const attributes &attr);
 	// Whether the file lacks these (enum coop_st_has), while we believe its attributes.
 	bool without(inode &node, std::uint32_t has);
-	// The last known attributes of what is no regular file, and has gone from storage. False:
-	// none. Regular files that are open here do not go.
-	bool gone(inode &node, attributes &out);
+	// The last known attributes of what is no regular file, for when storage does not tell.
+	// False: none.
+	bool last_known(inode &node, attributes &out);
 	// Whether it is a regular file with set-id bits that a write clears, as far as known.
 	bool has_set_id(inode &node);
 	// Whether this is the last known mode minus the set-id bits that a write clears.
