@@ -350,6 +350,7 @@ static int change_names(struct inode *dir, struct coop_call *call, struct inode 
 	if (to)
 		coop_lease_change_begin(to, true);
 	err = coop_call_run(call);
+	coop_dirs_changed(call, dir, to, victim, err);
 	if (to)
 		coop_lease_change_end(to, true, err);
 	coop_lease_change_end(dir, true, err);

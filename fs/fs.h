@@ -26,6 +26,7 @@
 #include "fs/bundle.h"
 #include "fs/commit.h"
 #include "fs/compat.h"
+#include "fs/dirs.h"
 #include "fs/lease.h"
 #include "fs/locks.h"
 #include "fs/storage/storage.h"
@@ -106,6 +107,7 @@ struct coop_mount {
 	struct coop_locks locks;
 	struct coop_leases leases;
 	struct coop_bundles bundles;
+	struct coop_dirs dirs;
 	struct coop_callers *callers; /* NULL: no task came through an id-mapped mount yet */
 };
 

@@ -622,6 +622,7 @@ static int send_setattr(struct inode *inode, struct mnt_idmap *idmap, const stru
 		}
 	}
 	err = S_ISREG(inode->i_mode) ? set_regular(inode, call, sizes, cuts) : coop_call_run(call);
+	coop_dir_attributes(call, inode, err);
 	coop_lease_change_end(inode, false, err);
 	if (!err && !coop_attr_ours(inode, &call->res.attr))
 		coop_attr_expire(inode);

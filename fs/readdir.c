@@ -344,23 +344,6 @@ static int coop_iterate(struct file *file, struct dir_context *ctx)
 	return min(err, 0);
 }
 
-/* Storage has made the names; this commits them to its disk. */
-static int coop_dir_fsync(struct file *file, loff_t start, loff_t end, int datasync)
-{
-	struct inode *dir = file_inode(file);
-	struct coop_call *call = coop_call_alloc(coop_sb(dir->i_sb)->storage, COOP_ST_COMMIT);
-	int err;
-
-	if (!call)
-		return -ENOMEM;
-	call->arg.fh.p = coop_i(dir)->fh;
-	call->arg.fh.len = coop_i(dir)->fh_len;
-	err = coop_call_run(call);
-	coop_call_put(call);
-	/* We removed the directory: it has no names. */
-	return err == -ESTALE && !dir->i_nlink ? 0 : err;
-}
-
 /* Positions are cookies, so the maximum file size does not bound them. */
 static loff_t coop_dir_llseek(struct file *file, loff_t offset, int whence)
 {

@@ -275,7 +275,8 @@ static int coop_sync_fs(struct super_block *sb, int wait)
 	}
 	spin_unlock(&sb->s_inode_list_lock);
 	iput(last);
-	return err;
+	one = coop_dirs_sync(sb);
+	return err ?: one;
 }
 
 static const struct super_operations coop_super_ops = {
@@ -469,6 +470,9 @@ static int coop_fill_super(struct super_block *sb, struct fs_context *fc)
 	if (err)
 		return err;
 	tune_bdi(m);
+	err = coop_dirs_init(m);
+	if (err)
+		return err;
 	err = connect_storage(fc, m, &root);
 	if (err)
 		return err;
@@ -548,6 +552,7 @@ static void coop_kill_sb(struct super_block *sb)
 	coop_write_pool_destroy(m);
 	coop_callers_free(m);
 	coop_bundles_free(m);
+	coop_dirs_free(m);
 	if (m->stats.cpu)
 		coop_stats_free(&m->stats);
 	coop_options_free(&m->opt);

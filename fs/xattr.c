@@ -144,6 +144,7 @@ static int xattr_change(struct inode *inode, struct coop_call *call)
 	if (regular)
 		round = coop_change_begin(ci);
 	err = coop_call_run(call);
+	coop_dir_attributes(call, inode, err);
 	coop_lease_change_end(inode, false, err);
 	if (regular) {
 		coop_change_end_alone(inode, round, err ? NULL : &call->res, 0, none, 0, false);

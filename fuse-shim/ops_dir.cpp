@@ -7,6 +7,7 @@
 #include "fuse-shim/shim.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 
 namespace coop::shim
@@ -131,6 +132,11 @@ void list(fuse_req_t req, fuse_ino_t dir, std::size_t size, off_t offset, bool p
 	fuse_reply_buf(req, l.buffer.data(), l.used);
 }
 
+std::atomic<std::uint64_t> *losses_of(const fuse_file_info &fi)
+{
+	return reinterpret_cast<std::atomic<std::uint64_t> *>(fi.fh);
+}
+
 } // namespace
 
 // Reading a directory needs storage anyway; this refuses early a caller without permission. One
@@ -158,7 +164,11 @@ void op_opendir(fuse_req_t req, fuse_ino_t ino, fuse_file_info *fi)
 		c.looks.tell(thread, ino);
 	if (err && !(err == -ESTALE && second))
 		return reply_status(req, err);
-	fuse_reply_open(req, fi);
+	// The losses of names that this open directory knows of.
+	fi->fh = reinterpret_cast<std::uint64_t>(
+		new std::atomic<std::uint64_t>(inode_of(c, ino).name_losses.load()));
+	if (fuse_reply_open(req, fi)) // the caller was killed: no releasedir follows
+		delete losses_of(*fi);
 }
 
 void op_readdir(fuse_req_t req, fuse_ino_t ino, std::size_t size, off_t offset, fuse_file_info *)
@@ -173,17 +183,18 @@ void op_readdirplus(fuse_req_t req, fuse_ino_t ino, std::size_t size, off_t offs
 }
 
 // Names are created at storage; this commits them to its disk.
-void op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int, fuse_file_info *)
+void op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int, fuse_file_info *fi)
 {
 	context &c = context_of(req);
-	client::write_result r;
-	const int err =
-		control::owns(ino) ? 0 : c.mount.storage().commit(inode_of(c, ino).fh, 0, r);
+	const int err = control::owns(ino)
+				? 0
+				: c.mount.files().commit_names(inode_of(c, ino), *losses_of(*fi));
 	reply_status(req, err == -ESTALE ? 0 : err); // a removed directory has no names
 }
 
-void op_releasedir(fuse_req_t req, fuse_ino_t, fuse_file_info *)
+void op_releasedir(fuse_req_t req, fuse_ino_t, fuse_file_info *fi)
 {
+	delete losses_of(*fi);
 	reply_status(req, 0);
 }
 

@@ -400,6 +400,11 @@ static struct coop_storage *storage_alloc(const struct coop_storage_cfg *cfg)
 	return NULL;
 }
 
+u64 coop_storage_run(const struct coop_storage *s)
+{
+	return READ_ONCE(s->run_verifier);
+}
+
 struct coop_storage *coop_storage_connect(const struct coop_storage_cfg *cfg,
 					  struct coop_stats *stats,
 					  const struct coop_storage_ops *ops, void *host,

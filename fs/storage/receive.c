@@ -215,6 +215,7 @@ static void finish(struct coop_storage *s)
 		if (h->op == call->op)
 			call->data_len = error ? 0 : h->data_len;
 		call->error = error;
+		call->run = s->run_verifier;
 		coop_call_unlink_locked(call);
 		tell = true;
 	}

@@ -449,10 +449,11 @@ static int learn_run(struct coop_storage *s, struct socket *sock)
 	u32 status;
 	int err;
 
-	memset(s->run_nonce, 0, sizeof(s->run_nonce));
-	s->run_verifier = 0;
-	if (s->version < coop_st_op_since(COOP_ST_RUN))
+	if (s->version < coop_st_op_since(COOP_ST_RUN)) {
+		memset(s->run_nonce, 0, sizeof(s->run_nonce));
+		WRITE_ONCE(s->run_verifier, 0);
 		return 0;
+	}
 	memset(s->ask, 0, sizeof(*s->ask));
 	s->ask->flags = s->forest || s->bundles ? 0 : COOP_ST_RUN_PLAIN;
 	err = exchange(s, sock, COOP_ST_RUN, &status, jiffies + HANDSHAKE_TIME);
@@ -461,7 +462,7 @@ static int learn_run(struct coop_storage *s, struct socket *sock)
 	if (err)
 		return err;
 	memcpy(s->run_nonce, s->got->nonce, sizeof(s->run_nonce));
-	s->run_verifier = s->got->verifier;
+	WRITE_ONCE(s->run_verifier, s->got->verifier);
 	return 0;
 }
 

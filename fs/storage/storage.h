@@ -111,6 +111,8 @@ void coop_storage_register(struct coop_storage *s, const struct coop_addr *self,
 bool coop_storage_redirects(const struct coop_storage *s);
 /* Does the daemon take BUNDLE? As above. */
 bool coop_storage_bundles(const struct coop_storage *s);
+/* The verifier of names, of the latest connection; 0: the daemon tells none. */
+u64 coop_storage_run(const struct coop_storage *s);
 /* The own node id from the daemon; 0: none yet. */
 u32 coop_storage_node_id(const struct coop_storage *s);
 /* For /proc: "10.0.0.1:17430 connected" or "... reconnecting for 12 s". */
@@ -173,6 +175,7 @@ struct coop_call {
 	u32 data_len;    /* reply: bytes received */
 	bool shared_dir; /* reply: others use the directory looked in */
 	int error;       /* 0 or -errno, when done */
+	u64 run;         /* reply: the verifier of names at its connection, 0: not told */
 	/*
 	 * A CLOSE or UNLOCK whose time is over does not end, as it must reach storage, nor does a
 	 * LOCK that storage may have: 'late' gets the error for a task that waits, 'finished' is

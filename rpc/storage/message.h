@@ -29,6 +29,7 @@ extern "C" {
 #define COOP_ST_VERSION_ROLES 8          /* the first with them */
 #define COOP_ST_VERSION_JOIN  9          /* the first with JOIN, READ_CHAINED and BUNDLE */
 #define COOP_ST_VERSION_NAMED 10         /* the first with flag NAMED of OPEN */
+#define COOP_ST_COMMIT_ALL    (~0ull)    /* open id of a COMMIT of all that the export holds */
 #define COOP_ST_HEADER        32         /* bytes */
 #define COOP_ST_TAIL          16         /* bytes after a streamed READ's data */
 #define COOP_ST_BODY_MAX      8192       /* bytes of a body */

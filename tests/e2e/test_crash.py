@@ -213,3 +213,48 @@ def test_the_next_holder_of_a_lock_is_not_overwritten(cluster, machine):
     assert f.ask("fsync") == errno.EIO
     assert g.ask("unlock") == 0
     assert machine.content() == b"..next.."
+
+
+def outcome(call, *arguments):
+    """0 or the errno."""
+    try:
+        call(*arguments)
+        return 0
+    except OSError as e:
+        return e.errno
+
+
+def test_an_fsync_of_a_directory_reports_names_that_a_crash_took(cluster, machine):
+    """Once to each open directory, and to both directories of a rename."""
+    top = cluster.node(peers=False).path + "/names"
+    os.mkdir(top)
+    for name in ("from", "to", "other"):
+        os.mkdir(f"{top}/{name}")
+    open(f"{top}/from/file", "w").close()
+    opened = [os.open(f"{top}/{name}", os.O_RDONLY | os.O_DIRECTORY)
+              for name in ("from", "from", "to", "other")]
+    try:
+        for fd in opened:
+            assert outcome(os.fsync, fd) == 0
+        os.rename(f"{top}/from/file", f"{top}/to/file")
+        machine.crash()
+        assert [outcome(os.fsync, fd) for fd in opened] == [errno.EIO, errno.EIO, errno.EIO, 0]
+        assert [outcome(os.fsync, fd) for fd in opened] == [0] * 4
+        os.mkdir(f"{top}/from/new")
+        assert outcome(os.fsync, opened[0]) == 0, "made after the crash"
+    finally:
+        for fd in opened:
+            os.close(fd)
+
+
+def test_an_fsync_of_a_directory_after_a_restart_of_the_daemon_succeeds(cluster, machine):
+    top = cluster.node(peers=False).path + "/kept"
+    os.mkdir(top)
+    fd = os.open(top, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.mkdir(top + "/new")
+        cluster.daemon.process.kill()
+        cluster.daemon.start()
+        assert outcome(os.fsync, fd) == 0
+    finally:
+        os.close(fd)

@@ -117,6 +117,18 @@ int files::write_again(inode &node, const unstable::cover &covered, std::uint64_
 	return left;
 }
 
+// An error of storage, or a loss, is reported once to every open directory.
+int files::commit_names(inode &dir, std::atomic<std::uint64_t> &known)
+{
+	bool lost = false;
+	const int err = storage_.commit_names(dir.fh, lost);
+	if (lost)
+		dir.name_losses++;
+	const std::uint64_t now = dir.name_losses;
+	const bool told = known.exchange(now) == now;
+	return err || told ? err : -EIO;
+}
+
 int files::commit(open_file &f)
 {
 	settle(f);

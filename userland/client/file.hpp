@@ -131,6 +131,7 @@ public:
 	// 0: all changes by this mount are on stable storage. Or -errno, also for a loss that
 	// another open file's commit found.
 	[[nodiscard]] int commit(open_file &);
+	[[nodiscard]] int commit_names(inode &dir, std::atomic<std::uint64_t> &known);
 	// close(2): commits what this open file wrote, if closes commit; otherwise returns known
 	// losses.
 	[[nodiscard]] int flush(open_file &);

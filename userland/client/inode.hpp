@@ -112,7 +112,8 @@ struct inode : std::enable_shared_from_this<inode> {
 	const ino_t number;        // storage's
 	std::uint64_t lookups = 0; // the kernel's references; guarded by the table's lock
 
-	unstable changes; // has its own lock
+	unstable changes;                          // has its own lock
+	std::atomic<std::uint64_t> name_losses{0}; // a directory: commits that found a loss
 
 	bool keeps_listed = false; // in the committer's queue; guarded by its mutex
 

@@ -292,6 +292,7 @@ public:
 		const int err = opens_.say(open_id);
 		return err ? err : under_->commit(fh, open_id, out);
 	}
+	int commit_names(const handle &d, bool &l) override { return under_->commit_names(d, l); }
 	int fallocate(const handle &fh, std::uint64_t open_id, int mode, std::uint64_t offset,
 		      std::uint64_t length, write_result &out, late_reply late) override
 	{
@@ -443,7 +444,6 @@ public:
 			return under_->removexattr(c, fh, name, out, std::move(kept));
 		});
 	}
-
 	int statfs(const caller &c, const handle &fh, struct statvfs &out) override
 	{
 		return under_->statfs(c, fh, out);

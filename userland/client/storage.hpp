@@ -262,6 +262,14 @@ public:
 			  std::span<const iovec> data, write_result &out, late_reply late = {},
 			  bool stable = false) = 0;
 	virtual int commit(const handle &, std::uint64_t open_id, write_result &out) = 0;
+	// Commits the names in a directory, and its attributes. lost: changes of this mount that
+	// were answered before may be lost, also if storage could not write; told once.
+	virtual int commit_names(const handle &dir, bool &lost)
+	{
+		write_result r;
+		lost = false;
+		return commit(dir, 0, r);
+	}
 	// mode: FALLOC_FL_*. Results as of write.
 	virtual int fallocate(const handle &, std::uint64_t open_id, int mode, std::uint64_t offset,
 			      std::uint64_t length, write_result &out, late_reply late = {}) = 0;

@@ -253,6 +253,25 @@ public:
 		return changed(COOP_ST_COMMIT, request_on(fh, open_id), out);
 	}
 
+	int commit_names(const handle &dir, bool &lost) override
+	{
+		const std::uint64_t covers = link_.names().now();
+		coop_st_body got{};
+		std::string text;
+		std::uint64_t run = 0;
+		int err = link_.ask(COOP_ST_COMMIT, request_on(dir, 0), got, text, nullptr, {}, {},
+				    [&](const storage_link::outcome &o) { run = o.run; });
+		lost = err == -EIO || err == -ENOSPC || err == -EDQUOT;
+		if (lost)
+			link_.names().failed(dir, covers);
+		else if (!err)
+			lost = link_.names().committed(dir, covers, run, got.verifier);
+		// Removed, or lost by a crash, with changes of its names.
+		if (err == -ESTALE && (lost = link_.names().committed(dir, covers, run, run)))
+			err = -EIO;
+		return err;
+	}
+
 	int fallocate(const handle &fh, std::uint64_t open_id, int mode, std::uint64_t offset,
 		      std::uint64_t length, write_result &out, late_reply late) override
 	{

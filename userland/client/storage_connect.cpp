@@ -219,9 +219,10 @@ int storage_link::learn_run(std::string &why)
 {
 	coop_st_header h{};
 	coop_st_body ask{}, got{};
-	run_ = {};
-	if (version_ < coop_st_op_since(COOP_ST_RUN))
+	if (version_ < coop_st_op_since(COOP_ST_RUN)) {
+		run_ = {};
 		return 0;
+	}
 	ask.flags = options_.on_roles ? 0 : COOP_ST_RUN_PLAIN;
 	int err = exchange(COOP_ST_RUN, ask, h, got);
 	if (!err)

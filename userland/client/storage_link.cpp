@@ -23,6 +23,38 @@ constexpr std::size_t deferred_max = 32; // calls deferred at a time
 
 } // namespace
 
+namespace
+{
+
+bool changes_names(std::uint16_t op)
+{
+	switch (op) {
+	case COOP_ST_CREATE:
+	case COOP_ST_MKDIR:
+	case COOP_ST_MKNOD:
+	case COOP_ST_LINK:
+	case COOP_ST_SYMLINK:
+	case COOP_ST_UNLINK:
+	case COOP_ST_RMDIR:
+	case COOP_ST_RENAME:
+		return true;
+	default:
+		return false;
+	}
+}
+
+bool changes_attributes(std::uint16_t op)
+{
+	return op == COOP_ST_SETATTR || op == COOP_ST_SETXATTR || op == COOP_ST_REMOVEXATTR;
+}
+
+handle handle_of(const coop_st_bytes &b)
+{
+	return {reinterpret_cast<const char *>(b.p), b.len};
+}
+
+} // namespace
+
 std::shared_ptr<storage_link::call> storage_link::make(std::uint16_t op,
 						       const coop_st_body &body) const
 {
@@ -33,6 +65,10 @@ std::shared_ptr<storage_link::call> storage_link::make(std::uint16_t op,
 		return nullptr;
 	auto c = std::make_shared<call>();
 	c->op = op;
+	if (changes_names(op) || changes_attributes(op))
+		c->changes[0] = handle_of(body.fh);
+	if (op == COOP_ST_RENAME)
+		c->changes[1] = handle_of(body.fh2);
 	c->frame.assign(reinterpret_cast<const char *>(buf),
 			COOP_ST_HEADER + static_cast<std::size_t>(len));
 	c->begun = clock::now();
@@ -186,7 +222,25 @@ void storage_link::complete(const std::shared_ptr<call> &c, outcome &o)
 	if (c->epoch && c->epoch == epoch_ && o.err != -ETIMEDOUT && o.err != -ESHUTDOWN)
 		heard_ = std::max<clock::rep>(heard_, c->begun.time_since_epoch().count());
 	o.repeated = c->repeated;
+	o.run = run_.verifier;
+	note_changes(*c, o);
 	c->done(o);
+}
+
+// Storage may have made, or still make, the change of a call that ends without a reply.
+void storage_link::note_changes(const call &c, const outcome &o)
+{
+	const bool unknown = c.epoch && (o.err == -ETIMEDOUT || o.err == -EINTR);
+	if (c.changes[0].empty() || (o.err && !unknown))
+		return;
+	if (changes_attributes(c.op)) {
+		if (o.body && S_ISDIR(o.body->attr.mode))
+			names_.changed(c.changes[0], o.run, o.body->verifier);
+		return;
+	}
+	names_.changed(c.changes[0], o.run);
+	if (!c.changes[1].empty() && c.changes[1] != c.changes[0])
+		names_.changed(c.changes[1], o.run);
 }
 
 // Takes a call that the daemon could not serve yet out of the table; expire() sends it again.

@@ -28,6 +28,7 @@
 #include "rpc/storage/message.h"
 #include "userland/client/lock_book.hpp"
 #include "userland/client/storage.hpp"
+#include "userland/client/uncommitted_names.hpp"
 
 namespace coop::client
 {
@@ -44,6 +45,7 @@ public:
 		bool streamed = false;              // the bytes need a CHECK
 		bool repeated = false;              // was also sent on an earlier connection
 		bool shared_dir = false;            // others use the directory looked in
+		std::uint64_t run = 0; // verifier of names at this connection; 0: not told
 	};
 	struct call {
 		std::uint16_t op;
@@ -66,6 +68,8 @@ public:
 		// Storage keeps an open file or a lock until it has executed it: only its caller
 		// may give up.
 		bool kept_on = false;
+		// The directories whose names it changes, or the file whose attributes.
+		std::array<handle, 2> changes;
 	};
 	struct open_record { // for opening it again
 		handle fh;
@@ -118,6 +122,7 @@ public:
 	// daemon. For the connection's thread.
 	std::uint64_t restores() const { return restores_; }
 	const entry &root() const { return root_; }
+	uncommitted_names &names() { return names_; }
 	// Send time of the latest call that has been answered.
 	clock::time_point heard() const { return clock::time_point(clock::duration(heard_)); }
 	const std::array<std::uint8_t, 16> &fabric_key() const { return fabric_key_; }
@@ -176,6 +181,7 @@ private:
 	void run();
 	bool postpone(const coop_st_header &);
 	void complete(const std::shared_ptr<call> &, outcome &);
+	void note_changes(const call &, const outcome &);
 	void pump();
 	using calls = std::vector<std::shared_ptr<call>>;
 	std::uint64_t enter_locked(const std::shared_ptr<call> &);
@@ -185,7 +191,8 @@ private:
 	void expire(bool all);
 
 	const storage_options options_;
-	lock_book locks_; // has its own lock
+	lock_book locks_;         // has its own lock
+	uncommitted_names names_; // the same
 	secret key_;
 	std::array<std::uint8_t, 16> fabric_key_{};
 	std::string session_;

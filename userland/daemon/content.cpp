@@ -445,10 +445,20 @@ int service::commit_names(const exported &in, call r, reply &out)
 		return err == -ENOTDIR ? -EBADF : err;
 	if (int err = dir->reopen(O_RDONLY | O_DIRECTORY, fd))
 		return err;
-	out.body.verifier = stable.verifier(in.fs(), dir->fid);
-	if (::fsync(fd.get()) &&
-	    errno != EINVAL) // file systems without fsync have nothing to write
+	if (int err = sync(in, *dir, fd.get(), out.body.verifier))
+		return err;
+	return attributes(*dir, out.body.attr);
+}
+
+// What of all this fails is reported by the COMMITs of the files and directories, too.
+int service::commit_all(const exported &in, call r, reply &out)
+{
+	inode_ref dir;
+	if (int err = directory(in, r.body.fh, dir))
+		return err;
+	if (::syncfs(in.root()))
 		return -errno;
+	out.body.verifier = stable.verifier(in.fs(), {});
 	return attributes(*dir, out.body.attr);
 }
 
@@ -456,7 +466,7 @@ int service::commit_names(const exported &in, call r, reply &out)
 int service::sync(const exported &in, inode &n, int fd, std::uint64_t &verifier)
 {
 	std::lock_guard order(n.commit_order);
-	if (::fsync(fd)) {
+	if (::fsync(fd) && errno != EINVAL) { // a file system without fsync has nothing to write
 		const int err = -errno;
 		stable.failed(n.fid);
 		return err;
@@ -469,6 +479,8 @@ int service::commit(const exported &in, session &s, call r, reply &out)
 {
 	if (!r.body.open_id)
 		return commit_names(in, r, out);
+	if (r.body.open_id == COOP_ST_COMMIT_ALL)
+		return commit_all(in, r, out);
 	std::shared_ptr<open_file> f = s.find(r.body.open_id);
 	if (!f)
 		return -EBADF;

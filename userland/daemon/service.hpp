@@ -174,6 +174,7 @@ private:
 	// The client becomes a member of the version that its OPEN found, if it may be one.
 	void seat(session &, const inode &, const coop_st_attr &, open_file &);
 	int commit_names(const exported &, call, reply &);
+	int commit_all(const exported &, call, reply &);
 	// The fsync of COMMIT. Call without the inode's mutex.
 	int sync(const exported &, inode &, int fd, std::uint64_t &verifier);
 	int attributes(inode &, coop_st_attr &);

@@ -33,6 +33,7 @@ extern "C" int fsync(int fd)
 }
 
 using namespace rig;
+using coop::client::handle;
 
 namespace
 {
@@ -117,6 +118,115 @@ TEST_F(daemon_stability, a_failure_that_one_client_is_told_shows_to_the_others)
 	restart();
 	EXPECT_NE(commit(*client_, e, mine.open_id), v)
 		<< "the next process does not know the old verifier";
+}
+
+// Each change of names, in directories of its own; 'commit' after it.
+TEST_F(daemon_stability, an_fsync_of_a_directory_does_not_hide_names_that_a_crash_took)
+{
+	settings_.boot_id = "one boot";
+	up();
+	struct change {
+		const char *what;
+		std::function<int(const handle &dir, const handle &other)> make;
+		bool both = false;
+	};
+	entry made;
+	open_result o{};
+	write_result w{};
+	const auto in = [&](const handle &dir, const char *name) {
+		EXPECT_EQ(client_->mkdir(me(), dir, name, {0755, 0}, made), 0);
+		return made.fh;
+	};
+	const std::vector<change> changes = {
+		{"mkdir",
+		 [&](auto &d, auto &) {
+			 return client_->mkdir(me(), d, "n", {0755, 0}, made);
+		 }},
+		{"mknod",
+		 [&](auto &d, auto &) {
+			 return client_->mknod(me(), d, "n", {S_IFIFO | 0600, 0}, 0, made);
+		 }},
+		{"symlink",
+		 [&](auto &d, auto &) { return client_->symlink(me(), "t", d, "n", made); }},
+		{"create",
+		 [&](auto &d, auto &) {
+			 return client_->create(me(), d, "n", O_RDWR | O_EXCL, {0600, 0}, made, o);
+		 }},
+		{"link",
+		 [&](auto &d, auto &) { return client_->link(me(), find("f").fh, d, "n", made); }},
+		{"unlink", [&](auto &d, auto &) { return client_->unlink(me(), d, "file"); }},
+		{"rmdir", [&](auto &d, auto &) { return client_->rmdir(me(), d, "sub"); }},
+		{"rename",
+		 [&](auto &d, auto &t) { return client_->rename(me(), d, "file", t, "n", 0); },
+		 true},
+		{"setattr",
+		 [&](auto &d, auto &) {
+			 return client_->setattr(me(), d,
+						 {storage::set_mode, 0700, 0, 0, 0, {}, {}}, w);
+		 }},
+		{"setxattr",
+		 [&](auto &d, auto &) { return client_->setxattr(me(), d, "user.n", "v", 0, w); }},
+	};
+	put("f", "");
+	bool lost;
+	std::vector<std::pair<handle, handle>> dirs;
+	for (const change &c : changes) {
+		const handle d = in(client_->root().fh, c.what),
+			     t = in(client_->root().fh, (std::string(c.what) + "2").c_str());
+		in(d, "sub");
+		ASSERT_EQ(client_->mknod(me(), d, "file", {S_IFREG | 0600, 0}, 0, made), 0);
+		EXPECT_EQ(client_->commit_names(d, lost), 0);
+		EXPECT_FALSE(lost);
+		dirs.emplace_back(d, t);
+	}
+	EXPECT_EQ(client_->commit_names(client_->root().fh, lost), 0);
+	for (std::size_t i = 0; i < changes.size(); i++)
+		EXPECT_EQ(changes[i].make(dirs[i].first, dirs[i].second), 0) << changes[i].what;
+	restart_under("another boot");
+	for (std::size_t i = 0; i < changes.size(); i++) {
+		EXPECT_EQ(client_->commit_names(dirs[i].first, lost), 0);
+		EXPECT_TRUE(lost) << changes[i].what;
+		EXPECT_EQ(client_->commit_names(dirs[i].first, lost), 0);
+		EXPECT_FALSE(lost) << changes[i].what << ", told already";
+		EXPECT_EQ(client_->commit_names(dirs[i].second, lost), 0);
+		EXPECT_EQ(lost, changes[i].both) << changes[i].what << ", the other directory";
+	}
+	EXPECT_EQ(client_->commit_names(client_->root().fh, lost), 0);
+	EXPECT_FALSE(lost) << "committed before the crash";
+}
+
+TEST_F(daemon_stability, a_restart_of_the_daemon_loses_no_names)
+{
+	up();
+	entry made;
+	bool lost;
+	ASSERT_EQ(client_->mkdir(me(), client_->root().fh, "d", {0755, 0}, made), 0);
+	restart();
+	EXPECT_EQ(client_->commit_names(client_->root().fh, lost), 0);
+	EXPECT_FALSE(lost);
+}
+
+TEST_F(daemon_stability, a_failed_fsync_of_a_directory_shows_to_every_client_once)
+{
+	up();
+	auto other = connect();
+	const handle &root = client_->root().fh;
+	entry made;
+	bool lost;
+	ASSERT_EQ(client_->mkdir(me(), root, "a", {0755, 0}, made), 0);
+	ASSERT_EQ(other->mkdir(me(), root, "b", {0755, 0}, made), 0);
+	sync_failures = 1;
+	EXPECT_EQ(client_->commit_names(root, lost), -EIO);
+	EXPECT_TRUE(lost);
+	EXPECT_EQ(other->commit_names(root, lost), 0);
+	EXPECT_TRUE(lost);
+	for (storage *s : {client_.get(), other.get()}) {
+		EXPECT_EQ(s->commit_names(root, lost), 0);
+		EXPECT_FALSE(lost);
+		ASSERT_EQ(s->mkdir(me(), root, s == client_.get() ? "c" : "d", {0755, 0}, made), 0);
+		EXPECT_EQ(s->commit_names(root, lost), 0);
+		EXPECT_FALSE(lost) << "the directory's own verifier is known";
+	}
 }
 
 TEST_F(daemon_stability, a_write_commits_if_it_is_to)

@@ -245,6 +245,7 @@ test_closed()
 }
 
 test_lost_for_all() { crashing lost_for_all; }
+test_names_lost() { crashing names_lost; }
 test_tmpfile_kept() { crashing tmpfile_kept; }
 test_locks_lost() { crashing locks_lost; }
 test_locks_kept() { crashing locks_kept; }

@@ -158,6 +158,41 @@ void lost_for_all_area(void)
 	CHECK(!close(end[0].fd));
 }
 
+/* fsync of a directory reports lost names, once for each descriptor; so does syncfs(2). */
+void names_lost_area(void)
+{
+	const char *dirs[] = {"from", "from", "to", "other"};
+	int fd[4], f;
+
+	NEED(getenv("WANTED"));
+	for (int i = 1; i < 4; i++)
+		NEED(!mkdir(dirs[i], 0700));
+	for (int i = 0; i < 4; i++)
+		NEED((fd[i] = open(dirs[i], O_RDONLY | O_DIRECTORY)) >= 0);
+	NEED((f = open("f", O_CREAT | O_WRONLY, 0600)) >= 0 && !fsync(f) && !close(f));
+	NEED(!mkdir("from/sub", 0700));
+	NEED(!syncfs(fd[3]));
+	NEED(storage_does("save"));
+	NEED(storage_does("crash"));
+	for (int i = 0; i < 4; i++)
+		CHECK(!fsync(fd[i])); /* syncfs has committed all names */
+	CHECK(!rename("from/sub", "to/sub"));
+	NEED(storage_does("crash"));
+	CHECK(syncfs(fd[3]) && errno == EIO);
+	for (int i = 0; i < 3; i++)
+		CHECK(fsync(fd[i]) && errno == EIO);
+	for (int i = 0; i < 4; i++)
+		CHECK(!fsync(fd[i]));
+	CHECK(!mkdir("from/sub", 0700) && !fsync(fd[0]));
+	CHECK(!syncfs(fd[2]) || errno == EIO); /* fd[2] has not been told */
+	CHECK(!syncfs(fd[2]));
+	CHECK(!chmod("other", 0711));
+	NEED(storage_does("crash"));
+	CHECK(fsync(fd[3]) && errno == EIO);
+	for (int i = 0; i < 4; i++)
+		CHECK(!close(fd[i]));
+}
+
 #define CLOSED 40
 
 static const char *name_of(unsigned int i)

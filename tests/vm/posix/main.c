@@ -18,10 +18,10 @@
  * Variables in the environment: the areas statx and clone look into the exported file system, where
  * BELOW names the directory of the areas; quota sets a limit on its device QUOTA_DEVICE; in_flight
  * stops the storage daemon, process DAEMON, for a moment, and reads the mount's file "info" at
- * INFO. crash.c describes those of written_again, handed_over, lost_for_all, closed, locks_lost,
- * locks_kept and locks_fenced, late.c those of streamed, beside_write, unlock_unknown, behind_end,
- * and of cut_mapped, append_mapped, read_grown, direct_foreign, locks_fenced, locks_killed and
- * locks_forced, and soft.c those of soft_kept and soft_reopened.
+ * INFO. crash.c describes those of written_again, handed_over, lost_for_all, names_lost, closed,
+ * locks_lost, locks_kept and locks_fenced, late.c those of streamed, beside_write, unlock_unknown,
+ * behind_end, and of cut_mapped, append_mapped, read_grown, direct_foreign, locks_fenced,
+ * locks_killed and locks_forced, and soft.c those of soft_kept and soft_reopened.
  *
  * Status: 0 success, 1 a check failed, 2 usage or nothing could be checked.
  */
@@ -101,6 +101,7 @@ static const struct {
 	{"written_again", written_again_area},
 	{"handed_over", handed_over_area},
 	{"lost_for_all", lost_for_all_area},
+	{"names_lost", names_lost_area},
 	{"closed", closed_area},
 	{"streamed", streamed_area},
 	{"beside_write", beside_write_area},

@@ -79,7 +79,7 @@ area_fn locks_wait_area, locks_data_area, locks_shared_area, locks_lost_area, lo
 	locks_fenced_area, locks_told_area, locks_killed_area, locks_forced_area;
 area_fn allocate_area, seek_area, copy_area, copy_signalled_area, clone_area, quota_area;
 area_fn mmap_area, sent_cold_area, direct_area, mixed_area, in_flight_area, dropped_mapped_area;
-area_fn written_again_area, handed_over_area, lost_for_all_area, closed_area;
+area_fn written_again_area, handed_over_area, lost_for_all_area, closed_area, names_lost_area;
 area_fn mapped_elsewhere_area, cut_mapped_area, append_mapped_area, read_grown_area,
 	direct_foreign_area, grown_foreign_area, write_foreign_area;
 area_fn soft_kept_area, soft_reopened_area;
