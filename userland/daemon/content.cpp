@@ -91,6 +91,15 @@ bool has_name(inode &n)
 	return !::fstatat(n.path.get(), "", &st, AT_EMPTY_PATH) && st.st_nlink > ours;
 }
 
+// Whether a user opens a file of its own again after a restart. It may have been open with rights
+// that the mode did not give, or no longer gives; its owner could give them to itself.
+bool reopens_own(const inode &n, const coop_st_body &b)
+{
+	struct stat st;
+	return b.flags & COOP_ST_O_AGAIN && !n.in.spec().read_only &&
+	       !::fstatat(n.path.get(), "", &st, AT_EMPTY_PATH) && st.st_uid == b.cred.uid;
+}
+
 struct timespec when(const coop_st_time &t, std::uint32_t valid, std::uint32_t set,
 		     std::uint32_t now)
 {
@@ -324,7 +333,7 @@ int service::open(const exported &in, session &s, call r, reply &out)
 		// rights.
 		const int err = r.body.flags & COOP_ST_O_EXEC ? as(r.body.cred, program)
 							      : as(r.body.cred, data);
-		if (err)
+		if (err && !(err == -EACCES && reopens_own(*n, r.body)))
 			return err;
 		if (checked && access == O_RDONLY)
 			n->offer_locked(std::move(checked), false);

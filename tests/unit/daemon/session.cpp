@@ -468,6 +468,33 @@ TEST(identity, a_closed_socket_is_nobodys)
 }
 
 // A client that gave a request up takes EEXIST for its success, so the request must have succeeded.
+// Root may open everything, so the users are others.
+TEST_F(daemon_session, an_open_file_of_its_own_user_stays_open_over_a_restart_whatever_its_mode)
+{
+	if (::geteuid())
+		GTEST_SKIP() << "needs root";
+	up();
+	const caller user{1234, 1234, {}};
+	const auto opened = [&](const char *name, uid_t owner) {
+		put(name, "old");
+		const std::string path = (tree_ / name).string();
+		EXPECT_EQ(::chown(path.c_str(), owner, owner), 0);
+		EXPECT_EQ(::chmod(path.c_str(), 0666), 0);
+		open_result o{};
+		EXPECT_EQ(client_->open(user, find(name).fh, O_RDWR, 0, o), 0);
+		EXPECT_EQ(::chmod(path.c_str(), 0), 0);
+		return o.open_id;
+	};
+	const std::uint64_t own = opened("own", 1234), other = opened("other", 5678);
+	restart();
+	write_result w{};
+	EXPECT_EQ(write_text(*client_, find("own"), own, 0, "new", w), 0);
+	EXPECT_EQ(disk("own"), "new");
+	EXPECT_EQ(write_text(*client_, find("other"), other, 0, "new", w), -EBADF);
+	open_result o{};
+	EXPECT_EQ(client_->open(user, find("own").fh, O_RDWR, 0, o), -EACCES) << "a first open";
+}
+
 TEST_F(daemon_session, an_open_is_delayed_while_another_one_of_its_id_runs)
 {
 	using coop::daemon::open_file;
