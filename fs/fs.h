@@ -504,6 +504,8 @@ extern const struct dentry_operations coop_dentry_ops;
 /* ---- xattr.c ---- */
 extern COOP_XATTR_TABLE coop_xattr_handlers[];
 ssize_t coop_listxattr(struct dentry *dentry, char *list, size_t size);
+/* setattr_prepare(), but a capability that storage does not let the caller remove is no error. */
+int coop_setattr_prepare(struct mnt_idmap *idmap, struct dentry *dentry, struct iattr *attr);
 struct posix_acl *coop_get_acl(struct inode *inode, int type, bool rcu);
 int coop_set_acl(struct mnt_idmap *idmap, struct coop_acl_owner *owner, struct posix_acl *acl,
 		 int type);

@@ -661,7 +661,7 @@ int coop_setattr(struct mnt_idmap *idmap, struct dentry *dentry, struct iattr *a
 	}
 	if (!maps)
 		attr->ia_valid |= ATTR_FORCE;
-	err = setattr_prepare(idmap, dentry, attr);
+	err = coop_setattr_prepare(idmap, dentry, attr);
 	if (err)
 		return err;
 	/*

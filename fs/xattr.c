@@ -191,18 +191,35 @@ static int xattr_set(struct inode *inode, struct mnt_idmap *idmap, const char *n
 			call->arg.flags |= COOP_ST_X_REPLACE;
 		/*
 		 * The VFS has checked the right, or removes the capability because of a write,
-		 * which needs no right. So act as user 0. If storage refuses even that, its own
-		 * kernel removes the capability with the WRITE.
+		 * which needs no right. So act as user 0.
 		 */
 		if (capability)
 			memset(&call->arg.cred, 0, sizeof(call->arg.cred));
 		err = xattr_change(inode, call);
-		if (capability && err == -EPERM)
-			err = 0;
 		coop_call_put(call);
 	}
 	pages_free(pages);
 	return err;
+}
+
+int coop_setattr_prepare(struct mnt_idmap *idmap, struct dentry *dentry, struct iattr *attr)
+{
+	struct iattr kill = {.ia_valid = ATTR_FORCE | ATTR_KILL_PRIV};
+	const bool kills = attr->ia_valid & ATTR_KILL_PRIV;
+	int err;
+
+	attr->ia_valid &= ~ATTR_KILL_PRIV;
+	err = setattr_prepare(idmap, dentry, attr);
+	/* With a new owner or size storage removes the capability, once it permits the change. */
+	if (err || !kills || attr->ia_valid & (ATTR_UID | ATTR_GID | ATTR_SIZE))
+		return err;
+	/*
+	 * Because of a write, which needs no right. If storage refuses that even to user 0
+	 * (root_squash), its own kernel removes the capability with the WRITE; see
+	 * coop_xattr_get().
+	 */
+	err = setattr_prepare(idmap, dentry, &kill);
+	return err == -EPERM ? 0 : err;
 }
 
 /* ---- handlers for the VFS ----------------------------------------------------------- */
@@ -224,10 +241,16 @@ static int coop_xattr_get(const struct xattr_handler *handler, struct dentry *de
 			  struct inode *inode, const char *name, void *buf, size_t size)
 {
 	const char *full = xattr_full_name(handler, name);
+	int err = 0;
 
-	if (!strcmp(full, XATTR_NAME_CAPS) && xattr_without(inode, COOP_ST_HAS_CAPABILITY))
-		return -ENODATA;
-	return xattr_read(inode, COOP_ST_GETXATTR, full, buf, size);
+	if (!strcmp(full, XATTR_NAME_CAPS)) {
+		if (xattr_without(inode, COOP_ST_HAS_CAPABILITY))
+			return -ENODATA;
+		/* WRITEs of dirty pages may remove it, and no program may start with it before. */
+		if (S_ISREG(inode->i_mode))
+			err = filemap_write_and_wait(inode->i_mapping);
+	}
+	return err ?: xattr_read(inode, COOP_ST_GETXATTR, full, buf, size);
 }
 
 static int coop_xattr_set(const struct xattr_handler *handler, struct mnt_idmap *idmap,

@@ -64,6 +64,20 @@ test_statfs() { area statfs; }
 test_set_id() { area set_id; }
 test_xattrs() { area xattrs; }
 test_capability() { area capability; }
+test_capability_squashed()
+{
+	end_serve
+	coopfsd --listen "$server:17430" --export "data,root_squash=/srv" --key /tmp/key --log-level debug \
+		--ready-fd 7 7>/tmp/coopfsd.ready >/tmp/coopfsd.log 2>&1 &
+	echo $! >/tmp/coopfsd.pid
+	until_true 30 "coopfsd listens" listens
+	_mode=$(stat -c %a /srv)
+	chmod 777 /srv
+	BELOW=/srv area capability_squashed
+	chmod "$_mode" /srv
+	end_serve
+	serve $server /srv
+}
 test_acls() { area acls; }
 test_idmapped()
 {

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -170,6 +171,11 @@ static bool make_capable(const char *path)
 	return !setxattr(path, CAPABILITY, &caps, XATTR_CAPS_SZ_2, 0) && capable(path);
 }
 
+static void chown_one(void)
+{
+	FAILS(chown("program", STRANGER, (gid_t)-1), EPERM);
+}
+
 void capability_area(void)
 {
 	int fd;
@@ -182,11 +188,61 @@ void capability_area(void)
 	write_one();
 	CHECK(!capable("program") && make_capable("program"));
 	CHECK(!truncate("program", 2) && !capable("program") && make_capable("program"));
+	as_user(STRANGER, STRANGER, chown_one);
+	CHECK(capable("program") && !removexattr("program", CAPABILITY));
+	CHECK(!capable("program") && !capable(other("program")) && make_capable("program"));
 	CHECK(!chown("program", STRANGER, (gid_t)-1) && !capable("program"));
 	/* Set while the file is open, after a write. */
 	NEED((fd = open("program", O_RDWR)) >= 0);
 	CHECK(pwrite(fd, "y", 1, 0) == 1 && make_capable("program") && pwrite(fd, "z", 1, 0) == 1);
 	CHECK(!capable("program") && !close(fd));
+}
+
+/* Linux 6.1 with the BPF LSM lets any user remove a capability. */
+static bool stranger_removes(const char *path)
+{
+	const pid_t child = fork();
+	int status = 0;
+
+	if (!child)
+		_exit(setgid(STRANGER) || setuid(STRANGER) || removexattr(path, CAPABILITY));
+	return child > 0 && waitpid(child, &status, 0) == child && !status;
+}
+
+/*
+ * Storage maps root to another user, who may not remove a capability: root learns that. A write
+ * still clears it, and a program does not start with it before the written bytes are at storage.
+ * BELOW is the exported directory.
+ */
+void capability_squashed_area(void)
+{
+	char below[4096];
+	int fd;
+
+	NEED(getenv("BELOW"));
+	snprintf(below, sizeof(below), "%s/capability_squashed/program", getenv("BELOW"));
+	NEED(put(below, "text") && !chmod(below, 0777) && make_capable(below));
+	CHECK(capable("program"));
+	CHECK(capable("program") && capable(below));
+	FAILS(chown("program", STRANGER, (gid_t)-1), EPERM);
+	CHECK(capable("program") && capable(below));
+	NEED((fd = open("program", O_RDWR)) >= 0);
+	CHECK(pwrite(fd, "x", 1, 0) == 1 && !capable("program") && !capable(below));
+	CHECK(pwrite(fd, "y", 1, 1) == 1 && !close(fd) && holds(below, "xyxt"));
+	CHECK(make_capable(below));
+	as_user(STRANGER, STRANGER, write_one);
+	CHECK(!capable("program") && !capable(below) && make_capable(below));
+	CHECK(!truncate("program", 2) && !capable("program") && !capable(below));
+
+	snprintf(below, sizeof(below), "%s/capability_squashed/other", getenv("BELOW"));
+	NEED(put(below, "text") && make_capable(below));
+	if (stranger_removes(below)) {
+		NEED(make_capable(below));
+		CHECK(!removexattr("other", CAPABILITY) && !capable("other") && !capable(below));
+	} else {
+		FAILS(removexattr("other", CAPABILITY), EPERM);
+		CHECK(capable("other") && capable(below));
+	}
 }
 
 /* ---- ACLs, in the form of their attributes --------------------------------------------- */

@@ -15,13 +15,14 @@
  * --mapped serves other topics: it mounts DIRECTORY at PLACE too, with its users mapped by MAP in
  * the form of /proc/PID/uid_map.
  *
- * Variables in the environment: the areas statx and clone look into the exported file system, where
- * BELOW names the directory of the areas; quota sets a limit on its device QUOTA_DEVICE; in_flight
- * stops the storage daemon, process DAEMON, for a moment, and reads the mount's file "info" at
- * INFO. crash.c describes those of written_again, handed_over, lost_for_all, names_lost, closed,
- * locks_lost, locks_kept and locks_fenced, late.c those of streamed, beside_write, unlock_unknown,
- * behind_end, and of cut_mapped, append_mapped, read_grown, direct_foreign, locks_fenced,
- * locks_killed and locks_forced, and soft.c those of soft_kept and soft_reopened.
+ * Variables in the environment: the areas statx, clone and capability_squashed look into the
+ * exported file system, where BELOW names the directory of the areas; quota sets a limit on its
+ * device QUOTA_DEVICE; in_flight stops the storage daemon, process DAEMON, for a moment, and reads
+ * the mount's file "info" at INFO. crash.c describes those of written_again, handed_over,
+ * lost_for_all, names_lost, closed, locks_lost, locks_kept and locks_fenced, late.c those of
+ * streamed, beside_write, unlock_unknown, behind_end, and of cut_mapped, append_mapped, read_grown,
+ * direct_foreign, locks_fenced, locks_killed and locks_forced, and soft.c those of soft_kept and
+ * soft_reopened.
  *
  * Status: 0 success, 1 a check failed, 2 usage or nothing could be checked.
  */
@@ -69,6 +70,7 @@ static const struct {
 	{"set_id", set_id_area},
 	{"xattrs", xattrs_area},
 	{"capability", capability_area},
+	{"capability_squashed", capability_squashed_area},
 	{"acls", acls_area},
 	{"idmapped", idmapped_area},
 	{"read_write", read_write_area},

@@ -73,7 +73,7 @@ area_fn create_area, tmpfile_area, tmpfile_kept_area, long_names_area, mkdir_are
 	rename_area, link_area, symlink_area, special_area, types_area, handles_area;
 area_fn readdir_area, readdir_changes_area, seekdir_area;
 area_fn modes_area, owners_area, times_area, statx_area, permission_area, statfs_area, set_id_area,
-	xattrs_area, capability_area, acls_area, idmapped_area;
+	xattrs_area, capability_area, capability_squashed_area, acls_area, idmapped_area;
 area_fn read_write_area, append_area, truncate_area, holes_area, sync_area, copies_area, locks_area;
 area_fn locks_wait_area, locks_data_area, locks_shared_area, locks_lost_area, locks_kept_area,
 	locks_fenced_area, locks_told_area, locks_killed_area, locks_forced_area;
