@@ -4,6 +4,8 @@
 #include "fuse-shim/shim.hpp"
 
 #include <cerrno>
+#include <iterator>
+#include <mutex>
 
 namespace coop::shim
 {
@@ -28,6 +30,23 @@ void context::forget_attributes(client::inode &node)
 	// Attributes only: this takes no page lock, so it may run inside a request.
 	fuse_lowlevel_notify_inval_inode(session, number_of(*this, node), -1, 0);
 	inodes.announced(node, since);
+}
+
+// One at a time: two opens of one version must not both notify, because the first one's reader may
+// already wait for the attributes that the second notification makes the kernel ignore.
+void context::announce(client::inode &node)
+{
+	static std::mutex one_at_a_time[64];
+	client::inode_table &inodes = mount.inodes();
+	inodes.let_reads_end(node);
+	const std::lock_guard turn(one_at_a_time[node.id % std::size(one_at_a_time)]);
+	std::uint64_t version;
+	{
+		const std::lock_guard guard(node.lock);
+		version = node.version;
+	}
+	if (inodes.believes_other(node, version))
+		forget_attributes(node);
 }
 
 fuse_entry_param make_entry(context &c, const client::entry &e, const given_name &where,

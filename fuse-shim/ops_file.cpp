@@ -70,8 +70,10 @@ void op_open(fuse_req_t req, fuse_ino_t ino, fuse_file_info *fi)
 	if (err)
 		return reply_status(req, err == -ESTALE && second ? -ENOENT : err);
 	fill_in(c, a, fi);
-	if (a.attr_stale)
+	if (a.attr_stale && fi->flags & O_TRUNC)
 		c.forget_attributes(*a.file->node);
+	else if (a.attr_stale)
+		c.announce(*a.file->node);
 	if (fuse_reply_open(req, fi) == 0)
 		a.file.release(); // owned by the kernel, until op_release
 	else

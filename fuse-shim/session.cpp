@@ -244,10 +244,12 @@ session::~session()
 void session::drop_pages(fuse_ino_t ino)
 {
 	client::inode_table &inodes = mount_->inodes();
-	const auto node = inodes.to_drop(ino, mount_->options().strict);
+	const auto node = inodes.to_drop(ino, true);
 	if (!node)
 		return;
 	inodes.let_reads_end(*node);
+	if (!inodes.to_drop(ino, mount_->options().strict))
+		return;
 	unsigned told = node->dropping_pages;
 	const client::ticket since = inodes.now();
 	fuse_lowlevel_notify_inval_inode(fuse_.get(), ino, 0, 0);

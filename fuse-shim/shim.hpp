@@ -34,6 +34,8 @@ struct context {
 	// The kernel forgets the attributes that it has of the file, and ignores those that are on
 	// their way.
 	void forget_attributes(client::inode &);
+	// The same, unless another open has just done it for this version.
+	void announce(client::inode &);
 	lock_waits waits;
 	background later;
 	kernel_names names{};

@@ -352,7 +352,7 @@ bool inode_table::told(inode &node, ticket asked, const attributes &attr, bool a
 	std::lock_guard guard(node.lock);
 	if (!always && asked < node.opened && attr.version != node.version)
 		return false;
-	node.attr_told = now();
+	node.attr_told = std::max(node.attr_told, always ? now() : asked);
 	if (!always && asked < node.attr_fence)
 		return true;
 	if (node.kernel_attr && node.kernel_attr != attr.version)
