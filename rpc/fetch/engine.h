@@ -132,6 +132,11 @@ void coop_engine_set_serve_qp(struct coop_engine *e, u32 slot, u32 qpn);
 void coop_engine_set_self(struct coop_engine *e, const struct coop_addr *self);
 /* Sets new values, within the same ranges; they apply from the next fetch and serve on. */
 void coop_engine_tune(struct coop_engine *e, u32 peer_timeout_us, u32 serve_bytes_s, u64 now);
+/*
+ * Another fabric key, for the next message on. Fetches under way end with -ECANCELED and the pages
+ * that they have, serves without a COMMIT, and all peers count as healthy. The same key: no effect.
+ */
+void coop_engine_rekey(struct coop_engine *e, const u8 key[16], u64 now);
 
 /* ---- peers -------------------------------------------------------------- */
 

@@ -73,6 +73,7 @@ struct coop_fetch {
 	u8 n_tried;
 	u8 outcome; /* of this attempt, once it is over */
 	bool cancelled;
+	bool old_key;      /* it began before rekey(): its tags prove nothing */
 	bool dead_qp;      /* a WR failed: the QP is in ERR */
 	bool committed;    /* this attempt's COMMIT has arrived */
 	bool queried;      /* a QUERY went out: the next answer may be to it and gives no RTT */

@@ -258,7 +258,7 @@ void coop_engine_verify_done(struct coop_engine *e, u32 id, u64 good, u64 now)
 		return;
 	f = &e->fetch[i];
 	bad = f->judged & ~good;
-	if (bad) {
+	if (bad && !f->old_key) {
 		if (f->commit.tags)
 			e->stats.tag_bad += coop_weight(bad);
 		else

@@ -209,6 +209,18 @@ static bool become(struct coop_peer *p, u32 health, u64 now)
 	return true;
 }
 
+bool coop_peer_fresh(struct coop_peer *p, u64 now)
+{
+	p->fails = 0;
+	p->level = 0;
+	p->ping_id = 0;
+	p->busy_until = 0;
+	p->failed_at = now;
+	p->silent_since = 0;
+	p->hushed = false;
+	return become(p, COOP_PEER_HEALTHY, now);
+}
+
 bool coop_peer_clean(struct coop_peer *p, u64 now)
 {
 	p->fails = 0;

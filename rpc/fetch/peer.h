@@ -128,6 +128,8 @@ bool coop_peer_pong(struct coop_peer *p, u64 now);
 bool coop_peer_no_pong(struct coop_peer *p, u64 now, u64 random);
 /* We sent the peer a message that it must answer. */
 void coop_peer_asked(struct coop_peer *p, u64 now);
+/* What it did so far says nothing about its health from now on. */
+bool coop_peer_fresh(struct coop_peer *p, u64 now);
 /* A genuine message arrived. True: its circuit is open and probe_at was brought forward. */
 bool coop_peer_heard(struct coop_peer *p, u64 now);
 

@@ -27,6 +27,7 @@ enum class what : u8 {
 	think,    // arg: reader number; a reader reads again
 	fault,    // arg: which; the world does something bad
 	restart,  // the node comes back
+	rekey,    // storage gives the node the fabric key of its new run
 	news,     // arg: a node number; storage tells this node that it came or went
 };
 

@@ -37,7 +37,7 @@ void liar::overhear(const u8 *bytes, u32 len)
 {
 	coop_msg m;
 	coop_plan plan;
-	if (coop_wire_decode(&m, w_.key(), bytes, len) != COOP_DECODE_OK ||
+	if (coop_wire_decode(&m, w_.at(node_).key(), bytes, len) != COOP_DECODE_OK ||
 	    m.command != COOP_CMD_REQUEST)
 		return;
 	const coop_msg_request &r = m.u.request;
@@ -83,7 +83,7 @@ void liar::garble(coop_msg &m)
 bool liar::speak(packet &p, coop_addr &to, const content *other)
 {
 	coop_msg m;
-	if (coop_wire_decode(&m, w_.key(), p.bytes, p.len) != COOP_DECODE_OK)
+	if (coop_wire_decode(&m, w_.at(node_).key(), p.bytes, p.len) != COOP_DECODE_OK)
 		return !tells(lie_silent);
 	bool other_name = false;
 	if (m.command == COOP_CMD_COMMIT) {
@@ -113,7 +113,8 @@ bool liar::speak(packet &p, coop_addr &to, const content *other)
 		m.reason = m.command == COOP_CMD_REFUSED ? w_.rng().below(COOP_REASON_MAX) : 0;
 		m.value = static_cast<u32>(w_.rng().next());
 	}
-	const u32 len = coop_wire_encode(&m, w_.key(), p.bytes, coop_wire_room(w_.shape().mtu));
+	const u32 len =
+		coop_wire_encode(&m, w_.at(node_).key(), p.bytes, coop_wire_room(w_.shape().mtu));
 	if (len)
 		p.len = len;
 	return true;
@@ -175,7 +176,7 @@ void liar::nonsense(const coop_addr &self, u16 to)
 	p.bytes[7] = rng.below(4) ? 0 : 1;
 	const u16 length = static_cast<u16>(p.len);
 	std::memcpy(p.bytes + 20, &length, 2);
-	const u64 mac = coop_mac(w_.key(), p.bytes, p.len - COOP_WIRE_MAC);
+	const u64 mac = coop_mac(w_.at(node_).key(), p.bytes, p.len - COOP_WIRE_MAC);
 	std::memcpy(p.bytes + p.len - COOP_WIRE_MAC, &mac, 8);
 	post(p, self, to);
 }
@@ -207,7 +208,8 @@ void liar::flood(const coop_addr &self, u16 to)
 		r.n_ext = 1;
 		r.ext[0].count = std::min<u32>(rng.between(1, 64), w_.shape().block_pages);
 		packet &p = w_.net().fresh();
-		p.len = coop_wire_encode(&m, w_.key(), p.bytes, coop_wire_room(w_.shape().mtu));
+		p.len = coop_wire_encode(&m, w_.at(node_).key(), p.bytes,
+					 coop_wire_room(w_.shape().mtu));
 		if (p.len)
 			post(p, self, to);
 	}

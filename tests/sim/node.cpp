@@ -55,7 +55,8 @@ void node::boot()
 		++generation_of_qpns_;
 	coop_engine_cfg cfg{};
 	cfg.seed = mix(w_.seed(), u64{number_} << 32 | life_);
-	std::memcpy(cfg.key, w_.key(), sizeof(cfg.key));
+	std::memcpy(key_, w_.key(), sizeof(key_));
+	std::memcpy(cfg.key, key_, sizeof(cfg.key));
 	cfg.self = address();
 	cfg.page_shift = s.page_shift;
 	cfg.mtu = s.mtu;
@@ -124,6 +125,13 @@ void node::start_readers()
 		think(i);
 }
 
+void node::rekey()
+{
+	std::memcpy(key_, w_.key(), sizeof(key_));
+	coop_engine_rekey(engine_, key_, w_.time().now());
+	pump();
+}
+
 void node::hear(u16 about)
 {
 	if (!engine_ || about == number_)
@@ -180,6 +188,8 @@ void node::run(const event &e)
 		return flush_appears(static_cast<u32>(e.arg));
 	case what::think:
 		return read_some(static_cast<u32>(e.arg));
+	case what::rekey:
+		return rekey();
 	case what::news:
 		return hear(static_cast<u16>(e.arg));
 	case what::arrive:
@@ -272,7 +282,7 @@ void node::tell(const letter &l, u8 *bytes)
 {
 	if (w_.test_flags() & break_mac && l.len >= COOP_WIRE_HEADER + COOP_WIRE_MAC) {
 		u8 *end = bytes + l.at + l.len - COOP_WIRE_MAC;
-		const u64 mac = coop_mac(w_.key(), bytes + l.at, l.len - COOP_WIRE_MAC);
+		const u64 mac = coop_mac(key_, bytes + l.at, l.len - COOP_WIRE_MAC);
 		std::memcpy(end, &mac, COOP_WIRE_MAC);
 	}
 	const coop_addr src = w_.net().address(l.src, l.src_qpn, 0);

@@ -40,6 +40,9 @@ public:
 	void arrive(const packet &);
 	void run(const event &);
 	void start_readers();
+	// Takes the world's fabric key.
+	void rekey();
+	const u8 *key() const { return key_; }
 	// Storage reports that a node came or went.
 	void hear(u16 about);
 	// This node changes pages of the edition just replaced.
@@ -156,6 +159,7 @@ private:
 	u32 life_ = 0, generation_of_qpns_ = 0;
 	std::unique_ptr<u64[]> memory_;
 	coop_engine *engine_ = nullptr;
+	u8 key_[16] = {};
 	std::unique_ptr<sim::store> store_;
 	std::vector<fetch_qp> qps_;
 	// Completions, and messages on the control queue pair; then those that poll() took,

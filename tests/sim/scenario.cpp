@@ -129,6 +129,13 @@ void partition(scenario &s, dice &r)
 	s.partition_every_us = pick(r, {20000, 100000});
 	s.nodes = std::max(s.nodes, 3u);
 }
+void rekey(scenario &s, dice &r)
+{
+	s.rekey_every_us = pick(r, {3000, 20000, 100000});
+	s.lookup_us = pick(r, {20, 1000, 5000});
+	s.net.stale_ppm = pick(r, {0, 20000});
+	s.net.stale_us = 40000;
+}
 void slow(scenario &s, dice &r)
 {
 	s.slow_nodes = r.between(1, s.nodes / 2 ? s.nodes / 2 : 1);
@@ -199,6 +206,8 @@ void storm(scenario &s, dice &r)
 		slow(s, r);
 	if (r.below(3) == 0)
 		liar(s, r);
+	if (r.below(3) == 0)
+		rekey(s, r);
 	s.net.unseen_ppm = std::min(s.net.unseen_ppm, 5000u);
 	s.net.corrupt_ppm = 5000;
 	s.net.unseen_data = s.page_crc || s.page_tag;
@@ -211,7 +220,8 @@ constexpr struct {
 	{"clean", clean}, {"loss", loss},   {"duplicate", duplicate}, {"reorder", reorder},
 	{"wild", wild},   {"stale", stale}, {"corrupt", corrupt},     {"crash", crash},
 	{"slow", slow},   {"liar", liar},   {"partition", partition}, {"edit", edit},
-	{"moody", moody}, {"dead", dead},   {"forger", forger},       {"storm", storm},
+	{"moody", moody}, {"dead", dead},   {"forger", forger},       {"rekey", rekey},
+	{"storm", storm},
 };
 
 } // namespace

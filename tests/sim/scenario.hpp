@@ -77,8 +77,9 @@ struct scenario {
 	u32 liars, lies;
 	u32 edit_ppm, cancel_ppm, qp_death_ppm, by_hand_ppm; // per read; of peers
 	u32 crash_every_us, partition_every_us;              // 0: never
-	bool same_qpns; // a restarted node keeps its queue pair numbers
-	bool dead_peer; // one node is dead throughout
+	u32 rekey_every_us; // storage restarts: a new fabric key for all, for each a little later
+	bool same_qpns;     // a restarted node keeps its queue pair numbers
+	bool dead_peer;     // one node is dead throughout
 };
 
 // The named scenario, or any if the name is empty. Throws std::invalid_argument for an unknown

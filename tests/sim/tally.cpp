@@ -48,6 +48,7 @@ constexpr row rows[] = {
 	{"partitions", &tally::partitions},
 	{"queue pair deaths", &tally::qp_deaths},
 	{"edits", &tally::edits},
+	{"new fabric keys", &tally::rekeys},
 	{"lies told", &tally::lies},
 	{"WRONG PAGES", &tally::wrong},
 	{"STUCK FETCHES", &tally::stuck},

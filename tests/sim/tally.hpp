@@ -18,7 +18,7 @@ struct tally {
 	// Injected faults.
 	u64 packets = 0, lost = 0, duplicated = 0, delayed = 0, corrupt = 0, corrupt_unseen = 0,
 	    stale = 0, cut = 0; // cut: lost to a partition or a dead node
-	u64 crashes = 0, partitions = 0, qp_deaths = 0, edits = 0, lies = 0;
+	u64 crashes = 0, partitions = 0, qp_deaths = 0, edits = 0, lies = 0, rekeys = 0;
 	u64 no_wr = 0, displaced = 0, retries = 0, passed = 0, mac_bad = 0, crc_bad = 0,
 	    tag_bad = 0, forged = 0;
 	// Violations.

@@ -18,7 +18,7 @@ constexpr u32 reads_a_fetch = 10; // ends a round that has no peers left to fetc
 // Many times the capacity of queues and windows, so that a flood overflows them.
 constexpr u32 pester_a_read = 40, pester_most = 400;
 
-enum fault_kind : u64 { fault_crash, fault_partition, fault_heal };
+enum fault_kind : u64 { fault_crash, fault_partition, fault_heal, fault_rekey };
 
 } // namespace
 
@@ -94,13 +94,15 @@ void world::schedule_faults()
 	if (s_.partition_every_us)
 		clock_.after(rng_.below(2 * s_.partition_every_us), what::fault, 0, 0,
 			     fault_partition);
+	if (s_.rekey_every_us)
+		clock_.after(rng_.below(2 * s_.rekey_every_us), what::fault, 0, 0, fault_rekey);
 }
 
 void world::on_fault(u64 which)
 {
 	const u16 a = static_cast<u16>(rng_.below(s_.nodes)),
 		  b = static_cast<u16>(rng_.below(s_.nodes));
-	switch (which & 3) {
+	switch (static_cast<fault_kind>(which & 3)) {
 	case fault_crash:
 		if (draining_)
 			return;
@@ -127,10 +129,27 @@ void world::on_fault(u64 which)
 		clock_.after(rng_.below(100000), what::fault, 0, 0,
 			     fault_heal | u64{a} << 8 | u64{b} << 24);
 		return;
+	case fault_rekey:
+		if (draining_)
+			return;
+		clock_.after(rng_.below(2 * s_.rekey_every_us), what::fault, 0, 0, fault_rekey);
+		return rekey();
 	case fault_heal:
 		net_.cut(static_cast<u16>(which >> 8), static_cast<u16>(which >> 24), false);
 		return;
 	}
+}
+
+// Nodes connect to the new run one after the other.
+void world::rekey()
+{
+	for (u8 &k : key_)
+		k = static_cast<u8>(rng_.next());
+	++t_.rekeys;
+	for (u16 n = 0; n < s_.nodes; ++n)
+		if (at(n).alive())
+			clock_.after(rng_.below(rng_.coin() ? 200 : 30000), what::rekey, n,
+				     at(n).life(), 0);
 }
 
 void world::restart(u16 n)

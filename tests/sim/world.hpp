@@ -60,6 +60,7 @@ public:
 private:
 	void on_fault(u64 which);
 	void restart(u16 n);
+	void rekey();
 	void schedule_faults();
 
 	scenario s_;
