@@ -143,6 +143,7 @@ int coop_node_attach(struct coop_node *node, char *why, size_t size)
 	if (old)
 		keep_figures(node);
 	coop_peers_carry(node, engine, old, now);
+	coop_engine_rekey(engine, node->cfg.fabric_key, now); /* it may have changed since */
 	node->engine = engine;
 	node->max_pages = min_t(u32, coop_engine_max_pages(engine), r->fetch_pages);
 	node->rnic = r;

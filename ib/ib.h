@@ -183,6 +183,12 @@ u32 coop_node_mbps(struct coop_node *node);
  */
 void coop_node_enter(struct coop_node *node);
 
+/*
+ * Storage's new run has another fabric key: what is under way with the old one ends, done()
+ * follows. The same key: no effect. Context: may sleep.
+ */
+void coop_node_rekey(struct coop_node *node, const u8 key[16]);
+
 /* The storage daemon's pushes about members. Any context but interrupts: they wait for nothing. */
 void coop_node_join(struct coop_node *node, u32 node_id, const struct coop_addr *addr);
 void coop_node_leave(struct coop_node *node, u32 node_id);

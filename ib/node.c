@@ -197,6 +197,16 @@ void coop_node_cancel(struct coop_node *node)
 		coop_node_kick(node);
 }
 
+void coop_node_rekey(struct coop_node *node, const u8 key[16])
+{
+	mutex_lock(&node->lock);
+	memcpy(node->cfg.fabric_key, key, sizeof(node->cfg.fabric_key));
+	if (node->engine)
+		coop_engine_rekey(node->engine, key, coop_now_us());
+	mutex_unlock(&node->lock);
+	coop_node_kick(node);
+}
+
 void coop_node_settled(struct coop_node *node)
 {
 	/* Pairs with the xchg in drain(): who sees the mark sees what settled before it. */

@@ -446,6 +446,16 @@ coop_addr node::self() const
 	return self_;
 }
 
+void node::rekey(const std::array<std::uint8_t, 16> &fabric_key)
+{
+	{
+		const std::lock_guard lock(driver_->mutex());
+		coop_engine_rekey(host_.engine(), fabric_key.data(), clock_us());
+	}
+	pages_settled_.store(true, std::memory_order_seq_cst); // the engine has work
+	driver_->nudge();
+}
+
 void node::daemon_join(std::uint32_t node_id, const coop_addr &addr)
 {
 	const std::lock_guard lock(driver_->mutex());

@@ -78,6 +78,9 @@ public:
 	void wake() override { driver_->wake(); }
 
 	coop_addr self() const; // control queue pair
+	// Storage's new run has another fabric key: what is under way with the old one ends, and is
+	// reported as usual. The same key: no effect.
+	void rekey(const std::array<std::uint8_t, 16> &fabric_key);
 	// Peers that the daemon names are known by its node id too.
 	void daemon_join(std::uint32_t node_id, const coop_addr &);
 	void daemon_leave(std::uint32_t node_id);

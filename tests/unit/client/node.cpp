@@ -291,6 +291,47 @@ TEST(Node, DeadPeerAndItsReturn)
 	EXPECT_TRUE(comes());
 }
 
+TEST(Node, TakesANewKeyWhileItReadsAndServes)
+{
+	node_options brief;
+	brief.peer_timeout_ms = 200;
+	machine a({}, brief), b({}, brief);
+	introduce(a, b);
+	const content c = make_content(1, 5, 64 * page), d = make_content(2, 5, 64 * page);
+	b.hold(c, 0);
+	b.hold(d, 0);
+	std::atomic<std::uint32_t> ended{0};
+	std::atomic<bool> stop{false};
+	std::thread reader([&] {
+		for (; !stop; ended++)
+			a.fetch(d, 0); // any part, and all that it gives is right
+	});
+	const auto another = [&, seen = 0u]() mutable {
+		const std::uint64_t end = now_us() + long_us;
+		for (seen = ended; ended == seen && now_us() < end;)
+			std::this_thread::yield();
+		EXPECT_NE(ended, seen);
+	};
+	for (std::uint8_t run = 1; run <= 5; run++) {
+		std::array<std::uint8_t, 16> key{};
+		key.fill(run);
+		a.n->rekey(key);
+		if (run % 2 != 0)
+			another(); // with the peer's old key
+		b.n->rekey(key);
+		another();
+		another();
+	}
+	stop = true;
+	reader.join();
+	const std::uint64_t end = now_us() + long_us;
+	std::uint64_t good = 0;
+	while (good != all && now_us() < end)
+		good = a.fetch(c, 0).good;
+	EXPECT_EQ(good, all);
+	EXPECT_EQ(a.n->stats().crc_bad + a.n->stats().tag_bad, 0u);
+}
+
 TEST(Node, CallbacksMayFetchAgainAndTheEndEndsThem)
 {
 	auto a = std::make_unique<machine>();
