@@ -53,10 +53,15 @@ static void push_leave(void *host, u32 node_id)
 static void push_left(void *host)
 {
 	struct coop_mount *m = host;
+	u8 key[COOP_FABRIC_KEY];
 
 	mutex_lock(&m->node_lock);
-	if (m->node)
+	if (m->node) {
 		coop_node_forget_all(m->node);
+		coop_storage_fabric_key(m->storage, key);
+		coop_node_rekey(m->node, key);
+		memzero_explicit(key, sizeof(key));
+	}
 	mutex_unlock(&m->node_lock);
 	coop_roles_lost(m);
 }
@@ -394,6 +399,7 @@ static int start_node(struct fs_context *fc, struct coop_mount *m)
 	char why[COOP_WHY] = "";
 
 	cfg.net = fc->net_ns;
+	mutex_lock(&m->node_lock); /* push_reset() brings a key that is newer */
 	coop_storage_fabric_key(m->storage, cfg.fabric_key);
 	node = coop_node_create(&cfg, &m->stats, &coop_serve_ops, m, why, sizeof(why));
 	if (!IS_ERR(node)) {

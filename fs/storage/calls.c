@@ -471,9 +471,11 @@ void coop_storage_close(struct coop_storage *s)
 	storage_free(s);
 }
 
-void coop_storage_fabric_key(const struct coop_storage *s, u8 *key)
+void coop_storage_fabric_key(struct coop_storage *s, u8 key[COOP_FABRIC_KEY])
 {
-	memcpy(key, s->key.fabric, sizeof(s->key.fabric));
+	spin_lock_bh(&s->lock);
+	memcpy(key, s->fabric_key, sizeof(s->fabric_key));
+	spin_unlock_bh(&s->lock);
 }
 
 u32 coop_storage_node_id(const struct coop_storage *s)

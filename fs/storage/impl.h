@@ -51,10 +51,9 @@ enum coop_storage_state {
 
 /* ---- key.c ---- */
 
-/* A client without a cluster key has no tfm and a fabric key of zeros. */
 struct coop_key {
-	struct crypto_shash *tfm; /* keyed for storage proofs */
-	u8 fabric[16];
+	struct crypto_shash *tfm;    /* keyed for storage proofs; NULL: no cluster key */
+	struct crypto_shash *fabric; /* keyed with the cluster key, or with zeros */
 };
 
 /* The fields that the proofs of both sides cover. */
@@ -66,11 +65,14 @@ struct coop_transcript {
 	const char *export_name;
 };
 
+/* cluster_key: NULL for none. */
 int coop_key_init(struct coop_key *key, const u8 *cluster_key, u32 len);
 void coop_key_free(struct coop_key *key);
 /* role: "server" or "client". May sleep. */
 int coop_key_proof(const struct coop_key *key, const char *role, const struct coop_transcript *t,
 		   u8 proof[COOP_ST_PROOF]);
+/* Sets s->fabric_key from version and nonce. May sleep. */
+int coop_key_fabric(struct coop_storage *s);
 
 /* ---- the connection ---- */
 
@@ -120,6 +122,7 @@ struct coop_storage {
 	 */
 	u8 run_nonce[COOP_ST_NONCE];
 	u64 run_verifier;
+	u8 fabric_key[COOP_FABRIC_KEY]; /* of the run; guarded by the lock */
 	atomic64_t open_id;
 
 	spinlock_t lock; /* guards the following */

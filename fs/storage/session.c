@@ -449,21 +449,24 @@ static int learn_run(struct coop_storage *s, struct socket *sock)
 	u32 status;
 	int err;
 
-	if (s->version < coop_st_op_since(COOP_ST_RUN)) {
+	if (s->version >= coop_st_op_since(COOP_ST_RUN)) {
+		memset(s->ask, 0, sizeof(*s->ask));
+		s->ask->flags = s->forest || s->bundles ? 0 : COOP_ST_RUN_PLAIN;
+		err = exchange(s, sock, COOP_ST_RUN, &status, jiffies + HANDSHAKE_TIME);
+		if (!err && status)
+			err = denied(s, status);
+		if (err)
+			return err;
+		memcpy(s->run_nonce, s->got->nonce, sizeof(s->run_nonce));
+		WRITE_ONCE(s->run_verifier, s->got->verifier);
+	} else {
 		memset(s->run_nonce, 0, sizeof(s->run_nonce));
 		WRITE_ONCE(s->run_verifier, 0);
-		return 0;
 	}
-	memset(s->ask, 0, sizeof(*s->ask));
-	s->ask->flags = s->forest || s->bundles ? 0 : COOP_ST_RUN_PLAIN;
-	err = exchange(s, sock, COOP_ST_RUN, &status, jiffies + HANDSHAKE_TIME);
-	if (!err && status)
-		err = denied(s, status);
+	err = coop_key_fabric(s);
 	if (err)
-		return err;
-	memcpy(s->run_nonce, s->got->nonce, sizeof(s->run_nonce));
-	WRITE_ONCE(s->run_verifier, s->got->verifier);
-	return 0;
+		say_why(s, err);
+	return err;
 }
 
 int coop_session_first(struct coop_storage *s, u8 *root_fh, u32 *root_len,

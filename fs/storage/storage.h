@@ -26,6 +26,7 @@
 
 #define COOP_SERVERS_MAX 4
 #define COOP_KEY_MAX     4096 /* bytes of a cluster key file */
+#define COOP_FABRIC_KEY  16
 
 struct coop_storage;
 struct net;
@@ -34,7 +35,10 @@ struct net;
 struct coop_storage_ops {
 	void (*join)(void *host, u32 node_id, const struct coop_addr *addr);
 	void (*leave)(void *host, u32 node_id);
-	/* A new connection: the daemon will push all members again, forget the known ones. */
+	/*
+	 * A new connection: the fabric key may be another, and the daemon will push all members
+	 * again; forget the known ones.
+	 */
 	void (*reset)(void *host);
 	/*
 	 * The daemon has taken this node off the fabric. It pushes no member until this node is
@@ -93,11 +97,8 @@ struct coop_storage *coop_storage_connect(const struct coop_storage_cfg *cfg,
  */
 void coop_storage_close(struct coop_storage *s);
 
-/*
- * The fabric key that both sides derive from the cluster key (zero without one).
- * 16 bytes. Valid after connect.
- */
-void coop_storage_fabric_key(const struct coop_storage *s, u8 *key);
+/* The fabric key of the daemon's present run, which the nodes of the export have. */
+void coop_storage_fabric_key(struct coop_storage *s, u8 key[COOP_FABRIC_KEY]);
 /*
  * Registers this node's address, and the megabits a second that it can send (0: unknown), now and
  * after every reconnect. NULL: no address any more, which the daemon tells the other nodes. The

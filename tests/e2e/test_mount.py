@@ -81,9 +81,17 @@ def test_no_daemon_there(cluster):
 
 
 def test_an_address_of_another_machine_fails_the_mount(cluster):
+    key = cluster.make_key()
+    cluster.start_daemon("--key", key)
+    status, text = attempt(cluster, f"key={key},ib,addr=192.0.2.1")
+    assert status not in (0, 1) and "192.0.2.1" in text and "ib" in text and "loopback" not in text, text
+
+
+def test_without_a_key_a_node_keeps_to_loopback(cluster):
     cluster.start_daemon()
-    status, text = attempt(cluster, "ib,addr=192.0.2.1")
-    assert status not in (0, 1) and "192.0.2.1" in text and "ib" in text, text
+    for address in ("0.0.0.0", "128.0.0.1", "192.0.2.1", "2001:db8::1"):
+        status, text = attempt(cluster, f"ib,addr={address}")
+        assert status not in (0, 1) and address in text and "loopback" in text and "key=" in text, text
 
 
 def test_a_device_that_is_not_there_fails_the_mount(cluster):

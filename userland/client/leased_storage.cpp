@@ -58,10 +58,7 @@ public:
 	}
 
 	const entry &root() const override { return under_->root(); }
-	const std::array<std::uint8_t, 16> &fabric_key() const override
-	{
-		return under_->fabric_key();
-	}
+	std::array<std::uint8_t, 16> fabric_key() const override { return under_->fabric_key(); }
 	using storage::register_node;
 	std::uint32_t register_node(const coop_addr &a, const node_ability &can) override
 	{

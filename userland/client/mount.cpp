@@ -5,6 +5,7 @@
 #include "userland/client/mount.hpp"
 
 #include <algorithm>
+#include <arpa/inet.h>
 #include <cerrno>
 #include <chrono>
 #include <netdb.h>
@@ -63,6 +64,15 @@ std::string local_address_towards(const mount_options &o)
 		fmt::format("no route to the server '{}': give option addr=", o.server));
 }
 
+bool is_loopback(const std::string &ip)
+{
+	in_addr v4;
+	in6_addr v6;
+	if (inet_pton(AF_INET, ip.c_str(), &v4) == 1)
+		return ntohl(v4.s_addr) >> 24 == IN_LOOPBACKNET;
+	return inet_pton(AF_INET6, ip.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
 std::unique_ptr<ud::endpoint> make_endpoint(const mount_options &o)
 {
 	if (!o.ib_devname.empty()) {
@@ -76,6 +86,11 @@ std::unique_ptr<ud::endpoint> make_endpoint(const mount_options &o)
 	}
 	ud::soft_roce_options s;
 	s.ip = o.addr.empty() ? local_address_towards(o) : o.addr;
+	if (o.key.empty() && !is_loopback(s.ip))
+		throw std::runtime_error(fmt::format(
+			"{}: without a cluster key a node keeps to loopback, as the daemon does: "
+			"leave addr= out, or give key=FILE, also to the daemon",
+			s.ip));
 	if (o.ib_mtu)
 		s.mtu = o.ib_mtu;
 	// A mount that was just unmounted releases its address when its process exits.
@@ -149,6 +164,10 @@ void mount::start(inode_events events)
 		inodes ? inodes->lease_over(file, std::move(then)) : then();
 	};
 	s.on_node = [this](const node_event &e) { on_node(e); };
+	s.on_fabric_key = [this](const std::array<std::uint8_t, 16> &key) {
+		if (client::node *const n = node_for_events_)
+			n->rekey(key);
+	};
 	if (o.ib && o.tree) {
 		s.on_roles = [this](const file_roles &r) { membership_.on_roles(r); };
 		s.on_lost = [this] { membership_.on_lost(); };
@@ -260,6 +279,7 @@ void mount::start_node()
 			e.what()));
 	}
 	node_for_events_ = node_.get();
+	node_->rekey(storage_->fabric_key()); // it may have changed before that line
 	const coop_addr first = node_->self();
 	node_id_ = storage_->register_node(first, {options_.forward, mbps});
 	if (!node_id_)

@@ -152,6 +152,9 @@ struct storage_options {
 	// roles change, which may be shortly after the file's last close. A lost connection ends
 	// all roles.
 	std::function<void(const file_roles &)> on_roles;
+	// The daemon may have begun a new run, with this fabric key. It tells of no node before
+	// this returns. On the connection's thread.
+	std::function<void(const std::array<std::uint8_t, 16> &)> on_fabric_key;
 	// Ask for leases. The three functions run on the connection's thread.
 	bool leases = false;
 	std::function<void(const coop_fid &)> on_recall; // the daemon waits for return_lease()
@@ -183,8 +186,8 @@ public:
 	static std::unique_ptr<storage> connect(const storage_options &);
 
 	virtual const entry &root() const = 0;
-	// 16 bytes derived from the cluster key (zero without one): the fabric key of the engine.
-	virtual const std::array<std::uint8_t, 16> &fabric_key() const = 0;
+	// The fabric key of this run of the daemon: the nodes of the export have it.
+	virtual std::array<std::uint8_t, 16> fabric_key() const = 0;
 	// Registers this node. Returns its id; 0: not registered.
 	virtual std::uint32_t register_node(const coop_addr &control_qp, const node_ability &) = 0;
 	std::uint32_t register_node(const coop_addr &control_qp)

@@ -42,10 +42,7 @@ public:
 	~remote_storage() override { connection_.reset(); }
 
 	const entry &root() const override { return link_.root(); }
-	const std::array<std::uint8_t, 16> &fabric_key() const override
-	{
-		return link_.fabric_key();
-	}
+	std::array<std::uint8_t, 16> fabric_key() const override { return link_.fabric_key(); }
 	traffic stats() const override { return link_.stats(); }
 	std::vector<waiting> calls() const override { return link_.waiting(); }
 

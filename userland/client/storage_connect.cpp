@@ -81,7 +81,6 @@ storage_link::storage_link(const storage_options &o) : options_(o)
 {
 	if (!o.key_file.empty())
 		key_ = load_cluster_key(o.key_file);
-	fabric_key_ = coop::fabric_key(key_);
 	session_.resize(COOP_ST_SESSION);
 	random_bytes(session_.data(), session_.size());
 	std::string why;
@@ -221,6 +220,7 @@ int storage_link::learn_run(std::string &why)
 	coop_st_body ask{}, got{};
 	if (version_ < coop_st_op_since(COOP_ST_RUN)) {
 		run_ = {};
+		make_fabric_key();
 		return 0;
 	}
 	ask.flags = options_.on_roles ? 0 : COOP_ST_RUN_PLAIN;
@@ -233,7 +233,23 @@ int storage_link::learn_run(std::string &why)
 	}
 	std::copy_n(got.nonce, run_.nonce.size(), run_.nonce.begin());
 	run_.verifier = got.verifier;
+	make_fabric_key();
 	return 0;
+}
+
+// Of older daemons all nodes have the key that follows from the cluster key. Without that one they
+// have no secret, so this node takes a key that nobody else has, and asks and serves nobody.
+void storage_link::make_fabric_key()
+{
+	std::array<std::uint8_t, 16> key;
+	if (version_ >= coop_st_op_since(COOP_ST_RUN))
+		key = coop::fabric_key(key_, as_view(run_.nonce));
+	else if (!key_.empty())
+		key = coop::fabric_key(key_);
+	else
+		random_bytes(key.data(), key.size());
+	std::lock_guard lock(mutex_);
+	fabric_key_ = key;
 }
 
 // -EPROTOTYPE: the daemon would give this client roles that it does not want.
@@ -478,6 +494,9 @@ void storage_link::reconnect()
 		held_roles_.clear();
 		holding_ = true;
 		int err = greet(why);
+		// Before members come, and before others come to know this node.
+		if (!err && options_.on_fabric_key)
+			options_.on_fabric_key(fabric_key());
 		bool has_addr;
 		coop_st_body ask{};
 		{

@@ -125,7 +125,11 @@ public:
 	uncommitted_names &names() { return names_; }
 	// Send time of the latest call that has been answered.
 	clock::time_point heard() const { return clock::time_point(clock::duration(heard_)); }
-	const std::array<std::uint8_t, 16> &fabric_key() const { return fabric_key_; }
+	std::array<std::uint8_t, 16> fabric_key() const
+	{
+		std::lock_guard lock(mutex_);
+		return fabric_key_;
+	}
 	// The operation of a read that may be redirected.
 	std::uint16_t shared_read() const
 	{
@@ -149,6 +153,7 @@ private:
 	int greet(std::string &why);
 	int shake_hands(std::uint16_t newest, std::string &why);
 	int learn_run(std::string &why);
+	void make_fabric_key();
 	int restore(std::string &why);
 	int reclaim(std::string &why);
 	void ask_for_locks();
@@ -194,7 +199,6 @@ private:
 	lock_book locks_;         // has its own lock
 	uncommitted_names names_; // the same
 	secret key_;
-	std::array<std::uint8_t, 16> fabric_key_{};
 	std::string session_;
 	entry root_;
 
@@ -212,6 +216,7 @@ private:
 	bool full_locked(const call &) const;
 	clock::time_point deadline_of(const call &) const;
 	bool stop_ = false, has_addr_ = false;
+	std::array<std::uint8_t, 16> fabric_key_{};
 	coop_addr addr_{};
 	node_ability ability_;
 

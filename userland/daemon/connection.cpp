@@ -532,7 +532,8 @@ void connection::enroll(const request &r)
 					if (auto self = weak.lock())
 						self->push_nodes(messages, soon);
 				},
-				r.body.flags & COOP_ST_JOIN_NAMED, node_);
+				r.body.flags & COOP_ST_JOIN_NAMED, node_,
+				{export_, shake_.version >= coop_st_op_since(COOP_ST_RUN)});
 			if (!node) {
 				out.status = EUSERS;
 			} else {

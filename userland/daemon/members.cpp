@@ -101,7 +101,8 @@ member_table::member *member_table::find_locked(std::uint32_t node)
 	return it == place_.end() ? nullptr : &members_[it->second];
 }
 
-std::uint32_t member_table::join(const coop_addr &addr, push to, bool named, std::uint32_t before)
+std::uint32_t member_table::join(const coop_addr &addr, push to, bool named, std::uint32_t before,
+				 const fabric_circle &in)
 {
 	std::lock_guard lock(mutex_);
 	if (place_.size() >= members_max)
@@ -113,7 +114,7 @@ std::uint32_t member_table::join(const coop_addr &addr, push to, bool named, std
 	while (!last_ || last_ == COOP_NONE || place_.contains(last_));
 	const member *const old = find_locked(before);
 	const std::size_t old_place = old ? place_.at(before) : members_max;
-	member mine{last_, named, message(true, last_, addr), std::move(to), {}, addr};
+	member mine{last_, named, message(true, last_, addr), std::move(to), {}, addr, in};
 	if (old)
 		mine.knows = old->knows;
 	if (free_.empty()) {
@@ -129,7 +130,7 @@ std::uint32_t member_table::join(const coop_addr &addr, push to, bool named, std
 		if (!m.id)
 			continue;
 		m.superseded |= coop_addr_same(&m.addr, &addr);
-		if (i == old_place)
+		if (i == old_place || m.in != in)
 			continue;
 		if (few || !m.named || m.knows.has(old_place)) {
 			m.to(mine.joined, true);
@@ -186,7 +187,8 @@ void member_table::name(std::uint32_t to, std::span<const std::uint32_t> nodes)
 	std::string news;
 	for (const std::uint32_t node : nodes) {
 		const auto at = node && node != to ? place_.find(node) : place_.end();
-		if (at == place_.end() || members_[at->second].superseded)
+		if (at == place_.end() || members_[at->second].superseded ||
+		    members_[at->second].in != it->in)
 			continue;
 		const bool fresh = it->knows.add(at->second);
 		// What was named to it knows it. Look no further: most are known, all in few words.

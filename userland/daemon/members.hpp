@@ -63,6 +63,14 @@ private:
 	std::list<file_version> uses_; // oldest first
 };
 
+// Nodes that have the same fabric key. Others cannot talk to each other, so none is told of nodes
+// of another circle.
+struct fabric_circle {
+	const void *of = nullptr; // an export
+	bool of_run = false;      // the key of this run; older clients know only another
+	bool operator==(const fabric_circle &) const = default;
+};
+
 // Which nodes there are, and which of them each client was told of. A client is told of a node
 // before the first message that names the node to it, and then of every change of that node. Where
 // there are few nodes, or the client asks for it, it is told of all: among n nodes that costs n^2
@@ -81,8 +89,8 @@ public:
 	// Returns the node's id; 0: table full. named: where there are more than all_told_max, 'to'
 	// needs to know only nodes that are named to it. before: the node that this one replaces on
 	// the same connection, which leaves next.
-	std::uint32_t join(const coop_addr &, push to, bool named = false,
-			   std::uint32_t before = 0);
+	std::uint32_t join(const coop_addr &, push to, bool named = false, std::uint32_t before = 0,
+			   const fabric_circle & = {});
 	// heir: the node that replaces it on the same connection.
 	void leave(std::uint32_t node, std::uint32_t heir = 0);
 	// A message to 'to' is about to name these: tells it those that it does not know. 0 and
@@ -113,6 +121,7 @@ private:
 		push to;
 		set knows;
 		coop_addr addr{};
+		fabric_circle in;
 		// A later member has the address: this one has left, though its connection does
 		// not know that yet. Clients believe the member of an address that they are told
 		// last, so this one is told no more.

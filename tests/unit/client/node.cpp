@@ -306,9 +306,10 @@ TEST(Node, TakesANewKeyWhileItReadsAndServes)
 		for (; !stop; ended++)
 			a.fetch(d, 0); // any part, and all that it gives is right
 	});
-	const auto another = [&, seen = 0u]() mutable {
+	const auto another = [&] {
 		const std::uint64_t end = now_us() + long_us;
-		for (seen = ended; ended == seen && now_us() < end;)
+		const std::uint32_t seen = ended;
+		while (ended == seen && now_us() < end)
 			std::this_thread::yield();
 		EXPECT_NE(ended, seen);
 	};

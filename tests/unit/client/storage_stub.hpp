@@ -13,7 +13,7 @@ class storage_stub : public storage
 {
 public:
 	const entry &root() const override { return root_; }
-	const std::array<std::uint8_t, 16> &fabric_key() const override { return key_; }
+	std::array<std::uint8_t, 16> fabric_key() const override { return key_; }
 	std::uint32_t register_node(const coop_addr &, const node_ability &) override { return 1; }
 	int lookup(const caller &, const handle &, std::string_view, entry &) override
 	{

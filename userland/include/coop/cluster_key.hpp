@@ -108,7 +108,8 @@ inline secret load_cluster_key(const std::string &path)
 	return key;
 }
 
-// 16 bytes for the engine's MACs; all zero without a cluster key.
+// 16 bytes for the MACs of programs that share nothing but the cluster key, and of clients of the
+// storage protocol before version 10; all zero without a cluster key.
 inline std::array<std::uint8_t, 16> fabric_key(const secret &cluster)
 {
 	std::array<std::uint8_t, 16> out{};
@@ -116,6 +117,19 @@ inline std::array<std::uint8_t, 16> fabric_key(const secret &cluster)
 		digest d = hmac(as_view(cluster), {"coopfs fabric 1"});
 		std::memcpy(out.data(), d.data(), out.size());
 	}
+	return out;
+}
+
+// The same for the nodes of one export in one run of its daemon, from the nonce that the daemon
+// gave them. Without a cluster key only the nonce is secret.
+inline std::array<std::uint8_t, 16> fabric_key(const secret &cluster, std::string_view nonce)
+{
+	static constexpr char none[cluster_key_min] = {};
+	const std::string_view key =
+		cluster.empty() ? std::string_view(none, sizeof(none)) : as_view(cluster);
+	std::array<std::uint8_t, 16> out{};
+	digest d = hmac(key, {"coopfs fabric 2", nonce});
+	std::memcpy(out.data(), d.data(), out.size());
 	return out;
 }
 
