@@ -97,7 +97,9 @@ public:
 		coop_fid fid;
 		std::memcpy(&fid.hi, name.data(), sizeof(fid.hi));
 		std::memcpy(&fid.lo, name.data() + sizeof(fid.hi), sizeof(fid.lo));
-		auto file = std::make_unique<inode>(in_, "a bundle", fid, std::move(fd), S_IFREG);
+		auto file = std::make_unique<inode>(in_, exported::named{"a bundle", fid, fid},
+						    std::make_shared<file_use>(), std::move(fd),
+						    S_IFREG);
 		*alive += bundle_.size;
 		bundle_.file = inode_ref(file.release(), [alive, size = bundle_.size](inode *n) {
 			*alive -= size;
@@ -129,7 +131,7 @@ private:
 		if (const int err = n.observe_locked(now, version))
 			return err;
 		fill_attr(now, n, version, a);
-		return n.writers || a.version & provisional_bit ? -EBUSY : 0;
+		return n.use->writers || a.version & provisional_bit ? -EBUSY : 0;
 	}
 
 	void covers(const coop_fid &f, coop_st_attr &a)
@@ -177,7 +179,7 @@ private:
 		d.fh = bytes(held_);
 		if (!lease.tell(d.attr.ctime))
 			return -EBUSY;
-		covers(dir->fid, d.attr);
+		covers(dir->file, d.attr);
 		return 0;
 	}
 
@@ -245,7 +247,7 @@ private:
 			content = e.text = {};
 			return;
 		}
-		covers(n->fid, a);
+		covers(n->file, a);
 		e.attr = a;
 		if (read)
 			e.flags = COOP_BUNDLE_READ;
@@ -304,7 +306,7 @@ private:
 bool service::is_shared(session &s, call r, const inode &dir) const
 {
 	return s.takes_bundles && r.head.flags & COOP_ST_F_LEASE && !dir.in.by_path() &&
-	       leases.other_clients_hold(&s, dir.fid);
+	       leases.other_clients_hold(&s, dir.file);
 }
 
 bool service::begin_bundle(const exported &in, request &r, std::function<void()> go)

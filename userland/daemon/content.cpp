@@ -156,7 +156,7 @@ int service::setattr(const exported &in, session &s, call r, reply &out)
 			return err;
 	}
 	const std::string self = "/proc/self/fd/" + std::to_string(n->path.get());
-	out.body.verifier = stable.verifier(in.fs(), n->fid);
+	out.body.verifier = stable.verifier(in.fs(), n->file);
 	const int err = change_locked(*n, out.body, [&](int fd) {
 		// Change the owner to itself to clear the set-id bits. The daemon's own right
 		// suffices, and the kernel checks the file's current mode.
@@ -210,6 +210,7 @@ int service::opened(session &s, inode_ref n, call r, std::uint32_t want_inline,
 			if (int err = n->want_writable_locked())
 				return err;
 			n->writers++;
+			n->use->writers++;
 		}
 		n->in.unnamed().opened(n->fid);
 		f->node = n; // from here on its destructor undoes both counts
@@ -230,7 +231,7 @@ int service::opened(session &s, inode_ref n, call r, std::uint32_t want_inline,
 	}
 	if (err)
 		return err;
-	out.body.verifier = stable.verifier(n->in.fs(), n->fid);
+	out.body.verifier = stable.verifier(n->in.fs(), n->file);
 	{
 		std::lock_guard lock(n->mutex);
 		if (flags & COOP_ST_O_TRUNC && flags & COOP_ST_O_WRITE &&
@@ -474,13 +475,13 @@ int service::commit_all(const exported &in, call r, reply &out)
 // verifier: covers all changes made before the call.
 int service::sync(const exported &in, inode &n, int fd, std::uint64_t &verifier)
 {
-	std::lock_guard order(n.commit_order);
+	std::lock_guard order(n.use->commit_order);
 	if (::fsync(fd) && errno != EINVAL) { // a file system without fsync has nothing to write
 		const int err = -errno;
-		stable.failed(n.fid);
+		stable.failed(n.file);
 		return err;
 	}
-	verifier = stable.verifier(in.fs(), n.fid);
+	verifier = stable.verifier(in.fs(), n.file);
 	return 0;
 }
 
@@ -642,7 +643,7 @@ int service::write(const exported &in, session &s, call r, reply &out)
 	inode &n = *f->node;
 	std::unique_lock lock(n.mutex);
 	// Taken before the write: if writeback fails in between, these bytes may be among the lost.
-	out.body.verifier = stable.verifier(in.fs(), n.fid);
+	out.body.verifier = stable.verifier(in.fs(), n.file);
 	int err = change_locked(n, out.body, [&](int fd) {
 		as_user user(cred); // so that quotas and set-id bits follow the writer
 		if (user.error())

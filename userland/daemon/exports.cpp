@@ -48,7 +48,7 @@ int openat_beneath(int dir, const char *path, int flags, std::uint64_t resolve, 
 	return 0;
 }
 
-int identify(int fd, std::string &id)
+int identify_by_birth(int fd, std::string &id)
 {
 	struct statx sx;
 	if (::statx(fd, "", AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW, STATX_INO | STATX_BTIME, &sx))
@@ -84,6 +84,18 @@ int open_by_id(int root, file_id &id, unique_fd &path)
 	}
 }
 
+coop_fid fid_of(std::string text, std::uint8_t kind, std::int32_t type, std::string_view id)
+{
+	text.push_back(static_cast<char>(kind));
+	text.append(reinterpret_cast<const char *>(&type), sizeof(type));
+	text.append(kind == kind_path ? id.substr(0, path_id_size) : id);
+	const digest d = sha256(text);
+	coop_fid fid;
+	std::memcpy(&fid.hi, d.data(), 8);
+	std::memcpy(&fid.lo, d.data() + 8, 8);
+	return fid;
+}
+
 bool same_file(int a, int b)
 {
 	struct stat x, y;
@@ -104,6 +116,7 @@ exported::exported(const export_spec &spec, const digest &secret, bool force_pat
 	secret_(secret)
 {
 	id_.assign(as_view(sha256("coopfs export " + spec.name)).substr(0, 8));
+	space_ = id_;
 	root_ = unique_fd(::open(spec.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 	if (!root_)
 		throw std::runtime_error("export " + spec.name + ": " + spec.path + ": " +
@@ -146,17 +159,34 @@ std::string exported::seal(std::uint8_t kind, std::int32_t type, std::string_vie
 	return h;
 }
 
-coop_fid exported::fid_of(std::uint8_t kind, std::int32_t type, std::string_view id) const
+void exported::identify(std::uint8_t kind, std::int32_t type, std::string_view id, named &out) const
 {
-	std::string text = id_;
-	text.push_back(static_cast<char>(kind));
-	text.append(reinterpret_cast<const char *>(&type), sizeof(type));
-	text.append(kind == kind_path ? id.substr(0, path_id_size) : id);
-	const digest d = sha256(text);
-	coop_fid fid;
-	std::memcpy(&fid.hi, d.data(), 8);
-	std::memcpy(&fid.lo, d.data() + 8, 8);
-	return fid;
+	out.fid = fid_of(id_, kind, type, id);
+	out.file = space_ == id_ ? out.fid : fid_of(space_, kind, type, id);
+}
+
+bool exported::shares_files(const exported &other) const
+{
+	struct stat mine, theirs;
+	if (by_path_ || other.by_path_)
+		return by_path_ == other.by_path_ && !::fstat(root_.get(), &mine) &&
+		       !::fstat(other.root_.get(), &theirs) && mine.st_dev == theirs.st_dev;
+	// Numbers of devices do not tell: parts of one file system may have several, as on Btrfs.
+	file_id id;
+	if (file_handle_of(root_.get(), id))
+		return false;
+	const unique_fd there(::open_by_handle_at(other.root_.get(), &id.head, O_PATH | O_CLOEXEC));
+	return there && same_file(there.get(), root_.get());
+}
+
+void exported::meet(exported &earlier)
+{
+	if (!shares_files(earlier))
+		return;
+	if (siblings_.empty())
+		space_ = earlier.space_;
+	siblings_.push_back(&earlier);
+	earlier.siblings_.push_back(this);
 }
 
 std::string exported::known_path(std::string_view handle) const
@@ -209,11 +239,11 @@ int exported::name_of(int fd, std::string_view dir, std::string_view name, named
 		std::string_view bytes(reinterpret_cast<const char *>(id.head.f_handle),
 				       id.head.handle_bytes);
 		out.handle = seal(kind_file, id.head.handle_type, bytes);
-		out.fid = fid_of(kind_file, id.head.handle_type, bytes);
+		identify(kind_file, id.head.handle_type, bytes, out);
 		return 0;
 	}
 	std::string id;
-	if (int err = identify(fd, id))
+	if (int err = identify_by_birth(fd, id))
 		return err;
 	std::string path = path_of(dir, name);
 	remember(id, path);
@@ -222,11 +252,11 @@ int exported::name_of(int fd, std::string_view dir, std::string_view name, named
 	if (id.size() + path.size() <= id_max)
 		id += path;
 	out.handle = seal(kind_path, 0, id);
-	out.fid = fid_of(kind_path, 0, id);
+	identify(kind_path, 0, id, out);
 	return 0;
 }
 
-int exported::open(std::string_view h, unique_fd &path, coop_fid &fid) const
+int exported::open(std::string_view h, unique_fd &path, named &out) const
 {
 	if (h.size() < head_size + handle_mac || h.size() > COOP_ST_FH_MAX ||
 	    h[0] != static_cast<char>(handle_version) || h.substr(8, 8) != id_ ||
@@ -239,7 +269,8 @@ int exported::open(std::string_view h, unique_fd &path, coop_fid &fid) const
 	std::int32_t type;
 	std::memcpy(&type, h.data() + 4, sizeof(type));
 	const std::string_view bytes = h.substr(head_size, h.size() - head_size - handle_mac);
-	fid = fid_of(kind, type, bytes);
+	out.handle = h;
+	identify(kind, type, bytes, out);
 	if (kind == kind_file && !by_path_) {
 		file_id id;
 		id.head.handle_bytes = static_cast<unsigned>(bytes.size());
@@ -253,8 +284,8 @@ int exported::open(std::string_view h, unique_fd &path, coop_fid &fid) const
 	std::string id;
 	if (openat_beneath(root_.get(), known_path(h).c_str(), O_PATH | O_NOFOLLOW,
 			   RESOLVE_NO_SYMLINKS, found) ||
-	    identify(found.get(), id) || id != bytes.substr(0, path_id_size)) {
-		if (unnamed_->find(fid, found) || identify(found.get(), id) ||
+	    identify_by_birth(found.get(), id) || id != bytes.substr(0, path_id_size)) {
+		if (unnamed_->find(out.fid, found) || identify_by_birth(found.get(), id) ||
 		    id != bytes.substr(0, path_id_size))
 			return -ESTALE;
 	}

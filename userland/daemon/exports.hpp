@@ -22,6 +22,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "coop/cluster_key.hpp"
 #include "coop/unique_fd.hpp"
@@ -56,15 +57,23 @@ public:
 	// Random in each run of the daemon, and told to those only whom it let in.
 	const std::array<std::uint8_t, COOP_ST_NONCE> &run_nonce() const { return run_nonce_; }
 
+	// Handle and fid name a file in this export, and differ in every other one, so that no
+	// client reaches a file through an export that does not serve it. 'file' is the same in all
+	// exports of the file system: what one client does to the file concerns the clients of all.
 	struct named {
 		std::string handle;
-		coop_fid fid;
+		coop_fid fid, file;
 	};
+	// Call for each earlier export, in order, before either is used.
+	void meet(exported &earlier);
+	// Others that have files of this one.
+	const std::vector<const exported *> &siblings() const { return siblings_; }
 	// The handle of an open file. dir_handle, name: where it was found, for kind 2.
 	[[nodiscard]] int name_of(int fd, std::string_view dir_handle, std::string_view name,
 				  named &out) const;
-	// An O_PATH descriptor of a handle; -ESTALE: forged, of another export, or gone.
-	[[nodiscard]] int open(std::string_view handle, unique_fd &path, coop_fid &fid) const;
+	// An O_PATH descriptor of a handle; -ESTALE: forged, of another export, or gone. out: its
+	// handle and fids.
+	[[nodiscard]] int open(std::string_view handle, unique_fd &path, named &out) const;
 	// Opens one component below dir, never through a link or into another mount. Runs as the
 	// calling thread's user.
 	[[nodiscard]] int walk(int dir, std::string_view name, unique_fd &path) const;
@@ -84,14 +93,17 @@ public:
 
 private:
 	std::string seal(std::uint8_t kind, std::int32_t type, std::string_view id) const;
-	coop_fid fid_of(std::uint8_t kind, std::int32_t type, std::string_view id) const;
+	void identify(std::uint8_t kind, std::int32_t type, std::string_view id, named &) const;
+	bool shares_files(const exported &) const;
 	std::string path_of(std::string_view dir_handle, std::string_view name) const;
 	std::string known_path(std::string_view handle) const;
 	void remember(std::string_view key, std::string path) const;
 
 	export_spec spec_;
 	digest secret_;
-	std::string id_; // 8 bytes, from the name, so that it survives restarts
+	std::string id_;    // 8 bytes, from the name, so that it survives restarts
+	std::string space_; // id_ of the first export of this file system
+	std::vector<const exported *> siblings_;
 	unique_fd root_;
 	std::uint64_t fs_ = 0;
 	std::array<std::uint8_t, COOP_ST_NONCE> run_nonce_{};

@@ -216,9 +216,9 @@ int inode_table::get(const exported &in, std::string_view handle, inode_ref &out
 	out = find(handle);
 	if (out)
 		return &out->in == &in ? 0 : -ESTALE;
-	exported::named named{std::string(handle), {}};
+	exported::named named;
 	unique_fd path;
-	if (int err = in.open(handle, path, named.fid))
+	if (int err = in.open(handle, path, named))
 		return err;
 	struct stat st;
 	if (::fstatat(path.get(), "", &st, AT_EMPTY_PATH))
@@ -239,13 +239,29 @@ int inode_table::put(const exported &in, const exported::named &named, unique_fd
 				return -ENFILE;
 		}
 		auto s = std::make_unique<slot>();
-		s->node =
-			std::make_unique<inode>(in, named.handle, named.fid, std::move(path), type);
+		s->node = std::make_unique<inode>(in, named, use_of(in, named.file),
+						  std::move(path), type);
 		s->idle = idle_.insert(idle_.end(), s.get());
 		it = slots_.emplace(named.handle, std::move(s)).first;
 	}
 	out = hold_locked(*it->second);
 	return 0;
+}
+
+std::shared_ptr<file_use> inode_table::use_of(const exported &in, const coop_fid &file)
+{
+	if (in.siblings().empty())
+		return std::make_shared<file_use>();
+	std::lock_guard lock(mutex_);
+	std::weak_ptr<file_use> &known = shared_[file];
+	std::shared_ptr<file_use> use = known.lock();
+	if (!use)
+		known = use = std::make_shared<file_use>();
+	if (shared_.size() >= sweep_at_) {
+		std::erase_if(shared_, [](const auto &s) { return s.second.expired(); });
+		sweep_at_ = std::max(sweep_at_, 2 * shared_.size());
+	}
+	return use;
 }
 
 std::unique_ptr<inode> inode_table::evict_locked()

@@ -8,12 +8,14 @@
 // inode is idle.
 #pragma once
 
+#include <atomic>
 #include <list>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_map>
 
+#include "coop/fid.hpp"
 #include "userland/daemon/exports.hpp"
 
 namespace coop::daemon
@@ -29,13 +31,24 @@ struct file_look {
 // fd: O_PATH suffices. 0 or -errno.
 [[nodiscard]] int look(int fd, file_look &);
 
+// Of a file, whichever exports it is used through.
+struct file_use {
+	std::atomic<unsigned> writers{0}; // opens that may write
+	// Taken before an inode's mutex. One fsync at a time: the kernel reports a failure to one
+	// fsync only, and we must record it before another one succeeds.
+	std::mutex commit_order;
+};
+
 class inode
 {
 public:
-	inode(const exported &in, std::string handle, coop_fid fid, unique_fd path, mode_t type) :
+	inode(const exported &in, const exported::named &named, std::shared_ptr<file_use> use,
+	      unique_fd path, mode_t type) :
 		in(in),
-		handle(std::move(handle)),
-		fid(fid),
+		handle(named.handle),
+		fid(named.fid),
+		file(named.file),
+		use(std::move(use)),
 		path(std::move(path)),
 		type(type)
 	{
@@ -43,7 +56,9 @@ public:
 
 	const exported &in;
 	const std::string handle;
-	const coop_fid fid;
+	const coop_fid fid;  // names it to clients of the export
+	const coop_fid file; // names it in the daemon: for locks, leases, failures of its disk
+	const std::shared_ptr<file_use> use;
 	const unique_fd path; // O_PATH
 	const mode_t type;    // S_IFMT
 	// Not 0: the version of contents that never change; set before the inode is shared.
@@ -53,11 +68,7 @@ public:
 	// its version, not reads.
 	std::mutex mutex;
 	version_record record;
-	unsigned writers = 0; // opens that may write
-
-	// Taken before 'mutex'. One fsync at a time: the kernel reports a failure to one fsync
-	// only, and we must record it before another one succeeds.
-	std::mutex commit_order;
+	unsigned writers = 0; // opens through this export that may write; counted in 'use' too
 
 	// The process' only data descriptor of this file: writable while there are writers.
 	[[nodiscard]] std::shared_ptr<unique_fd> data_locked(int &err);
@@ -103,6 +114,8 @@ public:
 	[[nodiscard]] int put(const exported &, const exported::named &, unique_fd path,
 			      mode_t type, inode_ref &out);
 	[[nodiscard]] inode_ref find(std::string_view handle);
+	// For an inode that is not in the table.
+	[[nodiscard]] std::shared_ptr<file_use> use_of(const exported &, const coop_fid &file);
 	// Drops a file that has no name any more, now or with its last reference: our descriptors
 	// would keep its space from being freed.
 	void discard(std::string_view handle);
@@ -128,6 +141,9 @@ private:
 	mutable std::recursive_mutex mutex_;
 	std::unordered_map<std::string, std::unique_ptr<slot>> slots_;
 	std::list<slot *> idle_; // longest idle first
+	// Of files that several exports have; some have ended.
+	std::unordered_map<coop_fid, std::weak_ptr<file_use>, fid_hash, fid_equal> shared_;
+	std::size_t sweep_at_ = 1024; // entries of shared_
 };
 
 } // namespace coop::daemon

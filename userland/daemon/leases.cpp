@@ -47,7 +47,7 @@ void lease_table::run(todo &&t)
 {
 	for (const told &r : t.recalls) {
 		coop_st_body b{};
-		b.fid = r.file;
+		b.fid = r.fid;
 		r.who->push(COOP_ST_LEASE_RECALL, b);
 	}
 	if (!t.recalls.empty())
@@ -97,6 +97,12 @@ bool lease_table::others_hold(const file &f, const session *by)
 			   [by](const holder &h) { return h.who.get() != by; });
 }
 
+std::vector<lease_table::holder>::iterator lease_table::holder_of(file &f, const session *who)
+{
+	return std::find_if(f.holders.begin(), f.holders.end(),
+			    [who](const holder &h) { return h.who.get() == who; });
+}
+
 void lease_table::tidy_locked(files::iterator it)
 {
 	file &f = it->second;
@@ -120,15 +126,15 @@ void lease_table::tidy_locked(files::iterator it)
 void lease_table::remove_locked(files::iterator it, const session *who, todo &out)
 {
 	file &f = it->second;
-	const auto h = std::find_if(f.holders.begin(), f.holders.end(),
-				    [who](const holder &i) { return i.who.get() == who; });
+	const auto h = holder_of(f, who);
 	if (h == f.holders.end())
 		return;
+	const coop_fid fid = h->fid;
 	out.unused.push_back(std::move(h->who));
 	f.holders.erase(h);
 	total_--;
 	const auto mine = held_.find(who);
-	mine->second.erase(it->first);
+	mine->second.erase(fid);
 	if (mine->second.empty())
 		held_.erase(mine);
 	std::erase_if(f.waiting, [&](const std::shared_ptr<change> &c) {
@@ -152,7 +158,7 @@ lease_table::number lease_table::grant(const std::shared_ptr<session> &who, cons
 		distant_ = true;
 	}
 	std::lock_guard lock(mutex_);
-	const auto it = files_.try_emplace(node->fid).first;
+	const auto it = files_.try_emplace(node->file).first;
 	file &f = it->second;
 	const auto had = std::find_if(f.holders.begin(), f.holders.end(),
 				      [&](const holder &h) { return h.who == who; });
@@ -170,14 +176,15 @@ lease_table::number lease_table::grant(const std::shared_ptr<session> &who, cons
 			tidy_locked(it);
 			return 0;
 		}
-		watched_[f.watch] = node->fid;
+		watched_[f.watch] = node->file;
 	}
 	f.in = &node->in;
 	f.handle = node->handle;
 	f.times = node->in.clock();
 	f.holders.push_back({who, ++last_});
 	f.holders.back().since = f.times.now();
-	held_[who.get()].insert(node->fid);
+	f.holders.back().fid = node->fid;
+	held_[who.get()].emplace(node->fid, node->file);
 	total_++;
 	count.granted.fetch_add(1, std::memory_order_relaxed);
 	return last_;
@@ -187,7 +194,7 @@ bool lease_table::guard(const inode_ref &node)
 {
 	// A guard takes a descriptor besides those of its inode.
 	const auto may_be = [&] {
-		const auto it = files_.find(node->fid);
+		const auto it = files_.find(node->file);
 		return it != files_.end() && !it->second.holders.empty() && !it->second.breaking &&
 		       (it->second.guard >= 0 || guarded_.size() < guards_max());
 	};
@@ -195,7 +202,7 @@ bool lease_table::guard(const inode_ref &node)
 		std::lock_guard lock(mutex_);
 		if (!may_be())
 			return false;
-		if (files_.find(node->fid)->second.guard >= 0)
+		if (files_.find(node->file)->second.guard >= 0)
 			return true;
 	}
 	unique_fd made(watch_.guard(node->path.get()));
@@ -205,10 +212,10 @@ bool lease_table::guard(const inode_ref &node)
 	// on_writer() did not know this guard yet.
 	if (!may_be() || !file_watch::stands(made.get()))
 		return false;
-	file &f = files_.find(node->fid)->second;
+	file &f = files_.find(node->file)->second;
 	if (f.guard < 0) {
 		f.guard = made.release();
-		guarded_[f.guard] = node->fid;
+		guarded_[f.guard] = node->file;
 	}
 	return true;
 }
@@ -280,7 +287,7 @@ lease_table::offer::offer(lease_table &table, const std::shared_ptr<session> &wh
 			  const inode_ref &node) :
 	table_(&table),
 	who_(who.get()),
-	file_(node->fid),
+	file_(node->file),
 	lease_(table.grant(who, node))
 {
 }
@@ -350,7 +357,7 @@ bool lease_table::share(const session *from, const std::shared_ptr<session> &to,
 			return false;
 		more += !had;
 	}
-	set &mine = held_[to.get()];
+	names &mine = held_[to.get()];
 	if (to->over || mine.size() + more > leases_max) {
 		if (mine.empty())
 			held_.erase(to.get());
@@ -362,20 +369,23 @@ bool lease_table::share(const session *from, const std::shared_ptr<session> &to,
 			had->told = true;
 			continue;
 		}
-		f.holders.push_back({to, ++last_, true, {}, of(f, from)->since});
-		mine.insert(id);
+		const holder theirs = *of(f, from);
+		f.holders.push_back({to, ++last_, true, {}, theirs.since, theirs.fid});
+		mine.emplace(theirs.fid, id);
 		total_++;
 	}
 	count.granted.fetch_add(more, std::memory_order_relaxed);
 	return true;
 }
 
-void lease_table::give_back(const session *who, const coop_fid &id)
+void lease_table::give_back(const session *who, const coop_fid &fid)
 {
 	locked([&](todo &out) {
-		const auto it = files_.find(id);
-		if (it != files_.end())
-			remove_locked(it, who, out);
+		const auto mine = held_.find(who);
+		if (mine == held_.end())
+			return;
+		if (const auto one = mine->second.find(fid); one != mine->second.end())
+			remove_locked(files_.find(one->second), who, out);
 	});
 }
 
@@ -385,7 +395,7 @@ void lease_table::give_back_all(const session *who)
 		const auto mine = held_.find(who);
 		if (mine == held_.end())
 			return;
-		for (const coop_fid &id : set(mine->second))
+		for (const auto &[fid, id] : names(mine->second))
 			remove_locked(files_.find(id), who, out);
 	});
 }
@@ -395,7 +405,7 @@ void lease_table::recall_one_locked(const coop_fid &id, holder &h, todo &out)
 	if (h.recalled != clock::time_point{})
 		return;
 	h.recalled = clock::now();
-	out.recalls.push_back({h.who, id, h.recalled});
+	out.recalls.push_back({h.who, id, h.fid, h.recalled});
 	count.recalled.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -426,9 +436,9 @@ bool lease_table::begin(const std::shared_ptr<session> &by, const extent &touche
 				c->waits_for++;
 			}
 			// The requester gets this recall before the reply to its change.
-			if (i >= keeps && held_.contains(c->by) &&
-			    held_.at(c->by).contains(what[i])) {
-				out.recalls.push_back({by, what[i], {}});
+			const auto own = i < keeps ? f.holders.end() : holder_of(f, c->by);
+			if (own != f.holders.end()) {
+				out.recalls.push_back({by, what[i], own->fid, {}});
 				remove_locked(it, c->by, out);
 			}
 		}

@@ -41,7 +41,6 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "coop/fid.hpp"
@@ -65,6 +64,8 @@ public:
 	using clock = std::chrono::steady_clock;
 	using fids = std::vector<coop_fid>;
 	using number = std::uint64_t; // of a lease; 0: none
+	// Files are meant by inode::file, which is the same for the clients of all exports, except
+	// in give_back(), where the client means one.
 	// What a change touches.
 	struct extent {
 		fids files;
@@ -108,7 +109,7 @@ public:
 	// them is being recalled, or 'to' cannot have so many; then nothing has happened.
 	[[nodiscard]] bool share(const session *from, const std::shared_ptr<session> &to,
 				 const fids &);
-	void give_back(const session *, const coop_fid &);
+	void give_back(const session *, const coop_fid &fid);
 	void give_back_all(const session *);
 
 	// A client is about to change these files. It keeps its own leases on the first 'keeps' of
@@ -165,6 +166,7 @@ private:
 		bool told = false;            // the client relies on it once it has the reply
 		clock::time_point recalled{}; // zero: not recalled
 		std::uint64_t since = 0;      // by the export's clock: before it was granted
+		coop_fid fid{};               // the file's name in the export of the session
 	};
 	struct recall {
 		coop_fid file;
@@ -194,11 +196,11 @@ private:
 		bool breaking = false; // a program waits for the guard
 	};
 	using files = std::unordered_map<coop_fid, file, fid_hash, fid_equal>;
-	using set = std::unordered_set<coop_fid, fid_hash, fid_equal>;
+	using names = std::unordered_map<coop_fid, coop_fid, fid_hash, fid_equal>;
 	// Work to do after the lock has been released.
 	struct told {
 		std::shared_ptr<session> who;
-		coop_fid file;
+		coop_fid file, fid;
 		clock::time_point when; // zero: the lease has ended already
 	};
 	struct todo {
@@ -219,6 +221,7 @@ private:
 	}
 
 	static bool others_hold(const file &, const session *by);
+	static std::vector<holder>::iterator holder_of(file &, const session *);
 	holder *standing_locked(const session *, const coop_fid &, number lease);
 	void recall_one_locked(const coop_fid &, holder &, todo &);
 	void recall_locked(const coop_fid &, file &, const session *but, todo &);
@@ -240,7 +243,7 @@ private:
 	std::atomic<bool> distant_{false}; // another machine keeps attributes of an export's files
 	mutable std::mutex mutex_;         // guards all below
 	files files_;
-	std::unordered_map<const session *, set> held_;
+	std::unordered_map<const session *, names> held_; // from fids to files
 	std::unordered_map<int, coop_fid> watched_, guarded_;
 	std::multimap<clock::time_point, recall> recalls_; // by their end; some are answered
 	std::size_t total_ = 0;

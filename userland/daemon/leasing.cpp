@@ -12,11 +12,10 @@ namespace coop::daemon
 namespace
 {
 
-// A lease on such a file would be returned at once, and grant and return cost a system call each.
-bool is_written(inode &n)
+// WRITE recalls no lease, so such a file has none.
+bool is_written(const inode &n)
 {
-	std::lock_guard lock(n.mutex);
-	return n.writers;
+	return n.use->writers;
 }
 
 } // namespace
@@ -45,7 +44,7 @@ void service::tell_offer(lease_table::offer &lease, inode &n, coop_st_attr &a)
 		return;
 	if (stands && n.type == S_IFREG) {
 		std::lock_guard lock(n.mutex);
-		stands = !n.writers && !(a.version & provisional_bit);
+		stands = !is_written(n) && !(a.version & provisional_bit);
 	}
 	if (!stands)
 		lease.withdraw();
@@ -64,12 +63,12 @@ int service::leased_attributes(session &s, call r, const inode_ref &n, coop_st_a
 
 void service::tell_lease(session &s, call r, const inode &n, coop_st_attr &a)
 {
-	const bool stands = n.type != S_IFREG || (!n.writers && !(a.version & provisional_bit));
+	const bool stands = n.type != S_IFREG || (!is_written(n) && !(a.version & provisional_bit));
 	if (!(r.head.flags & COOP_ST_F_LEASE))
 		return;
 	if (!stands)
-		leases.withdraw(&s, n.fid, 0);
-	else if (leases.tell(&s, n.fid, 0, a.ctime))
+		leases.withdraw(&s, n.file, 0);
+	else if (leases.tell(&s, n.file, 0, a.ctime))
 		a.has |= COOP_ST_HAS_LEASE;
 }
 
@@ -77,7 +76,7 @@ void service::tell_directory(const exported &in, session &s, call r, coop_st_att
 {
 	inode_ref dir;
 	if (!(r.head.flags & COOP_ST_F_LEASE) || inodes.get(in, view(r.body.fh), dir) ||
-	    !leases.holds(&s, dir->fid))
+	    !leases.holds(&s, dir->file))
 		return;
 	if (attributes(*dir, a))
 		a = {};
@@ -94,8 +93,8 @@ void service::lease_name(const exported &in, const inode &dir, std::string_view 
 	if (good_name(name) && !in.walk(dir.path.get(), name, path) &&
 	    !in.name_of(path.get(), dir.handle, name, named) &&
 	    std::none_of(what.begin(), what.end(),
-			 [&](const coop_fid &f) { return fid_equal{}(f, named.fid); }))
-		what.push_back(named.fid);
+			 [&](const coop_fid &f) { return fid_equal{}(f, named.file); }))
+		what.push_back(named.file);
 }
 
 // keeps: the requester keeps its leases on the first 'keeps' files, for it knows the change.
@@ -113,47 +112,47 @@ void service::touched(const exported &in, session &, call r, lease_table::extent
 	switch (r.head.op) {
 	case COOP_ST_SETATTR:
 		// The operation opens the file for writing and would wait for our own guard.
-		what.files = {n->fid};
+		what.files = {n->file};
 		keeps = b.set.valid & (COOP_ST_SET_SIZE | COOP_ST_SET_KILL_ID) ? 0 : 1;
 		return;
 	case COOP_ST_SETXATTR:
 	case COOP_ST_REMOVEXATTR:
-		what.files = {n->fid};
+		what.files = {n->file};
 		keeps = 1;
 		return;
 	case COOP_ST_OPEN:
 		// A file open for writing has no leases, so WRITE and similar need no recall.
 		if (b.flags & (COOP_ST_O_WRITE | COOP_ST_O_TRUNC))
-			what.files = {n->fid};
+			what.files = {n->file};
 		return;
 	case COOP_ST_MKDIR:
 	case COOP_ST_MKNOD:
 	case COOP_ST_SYMLINK:
-		what.files = {n->fid};
+		what.files = {n->file};
 		what.names = {{0, name}};
 		keeps = 1;
 		return;
 	case COOP_ST_CREATE:
 	case COOP_ST_UNLINK:
 	case COOP_ST_RMDIR:
-		what.files = {n->fid};
+		what.files = {n->file};
 		what.names = {{0, name}};
 		keeps = 1;
 		return lease_name(in, *n, view(b.name), what.files);
 	case COOP_ST_LINK:
-		what.files = {n->fid};
+		what.files = {n->file};
 		what.names = {{0, name}};
 		keeps = 1;
 		if (!inodes.get(in, view(b.fh2), n2))
-			what.files.push_back(n2->fid);
+			what.files.push_back(n2->file);
 		return;
 	case COOP_ST_RENAME:
-		what.files = {n->fid};
+		what.files = {n->file};
 		keeps = 1;
 		if (inodes.get(in, view(b.fh2), n2))
 			return;
 		if (n2 != n) {
-			what.files.push_back(n2->fid);
+			what.files.push_back(n2->file);
 			keeps = 2;
 		}
 		what.names = {{0, name}, {keeps - 1, std::string(view(b.name2))}};

@@ -153,8 +153,8 @@ int service::list_entry(const exported &in, session &s, call r, const inode &dir
 		// Listed files are often opened next, but listing must not evict inodes in use.
 		if (!node &&
 		    (!inodes.roomy() || inodes.put(in, named, std::move(path), type, node)))
-			node = std::make_shared<inode>(in, named.handle, named.fid, std::move(path),
-						       type);
+			node = std::make_shared<inode>(in, named, inodes.use_of(in, named.file),
+						       std::move(path), type);
 		if (!leased_attributes(s, r, node, e.attr))
 			e.fh = bytes(named.handle);
 	}

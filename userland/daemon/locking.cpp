@@ -14,7 +14,7 @@ namespace
 lock_table::asked asked_of(const session &s, const open_file &f, const coop_st_body &b)
 {
 	const bool whole = b.lock.kind == COOP_ST_LOCK_FLOCK;
-	return {f.node->fid,
+	return {f.node->file,
 		{{&s, b.lock.owner},
 		 b.open_id,
 		 whole ? 0 : b.lock.start,
@@ -123,7 +123,7 @@ int service::reclaimed(const exported &, session &s, call, reply &)
 void service::closed(session &s, std::uint64_t open_id, const open_file &f)
 {
 	lock_table::grants grants;
-	locks.closed(f.node->fid, &s, open_id, grants);
+	locks.closed(f.node->file, &s, open_id, grants);
 	tell(grants);
 }
 

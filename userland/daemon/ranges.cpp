@@ -90,7 +90,8 @@ int service::fallocate(const exported &in, session &s, call r, reply &out)
 	f->who.fill(cred);
 	inode &n = *f->node;
 	std::lock_guard lock(n.mutex);
-	out.body.verifier = stable.verifier(in.fs(), n.fid); // taken before the change, as in WRITE
+	out.body.verifier =
+		stable.verifier(in.fs(), n.file); // taken before the change, as in WRITE
 	return change_locked(n, out.body, [&](int fd) {
 		return as(cred, [&] {
 			int err;
@@ -145,7 +146,7 @@ int service::copy(const exported &in, session &s, call r, reply &out)
 	to->who.fill(cred);
 	inode &n = *to->node;
 	std::lock_guard lock(n.mutex);
-	out.body.verifier = stable.verifier(in.fs(), n.fid);
+	out.body.verifier = stable.verifier(in.fs(), n.file);
 	err = change_locked(n, out.body, [&](int fd) {
 		return as(cred, [&] {
 			out.body.length = r.body.length;

@@ -78,7 +78,10 @@ server::server(const settings &s) :
 		for (const auto &other : exports)
 			if (other->name() == e.name)
 				throw usage_error("export " + e.name + " is given twice");
-		exports.push_back(std::make_unique<exported>(e, handles, s.path_handles));
+		auto in = std::make_unique<exported>(e, handles, s.path_handles);
+		for (const auto &other : exports)
+			in->meet(*other);
+		exports.push_back(std::move(in));
 		spdlog::info("export {}: {} ({}, change times {})", e.name, e.path,
 			     exports.back()->by_path()
 				     ? "handles by path: no CAP_DAC_READ_SEARCH or no "

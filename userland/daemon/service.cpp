@@ -5,6 +5,7 @@
 // exactly the calls that the user's rights decide.
 #include "userland/daemon/service.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <dirent.h>
@@ -58,8 +59,13 @@ bool hidden(const exported &in, const inode &dir, std::string_view name)
 	if (name != orphans::directory)
 		return false;
 	struct stat at, root;
-	return !::fstatat(dir.path.get(), "", &at, AT_EMPTY_PATH) && !::fstat(in.root(), &root) &&
-	       at.st_ino == root.st_ino;
+	if (::fstatat(dir.path.get(), "", &at, AT_EMPTY_PATH))
+		return false;
+	const auto is_root_of = [&](const exported &e) {
+		return !::fstat(e.root(), &root) && at.st_ino == root.st_ino;
+	};
+	return is_root_of(in) || std::any_of(in.siblings().begin(), in.siblings().end(),
+					     [&](const exported *e) { return is_root_of(*e); });
 }
 
 void fill_attr(const file_look &now, inode &n, std::uint64_t version, coop_st_attr &a)
@@ -441,6 +447,37 @@ void service::forget(const exported &in, victim &v)
 	inodes.discard(v.named.handle);
 }
 
+namespace
+{
+
+// An export in which the file may be open, which it cannot become or cease to be meanwhile.
+struct open_in {
+	const exported *in;
+	coop_fid fid;
+	orphans::guard hold;
+};
+
+std::vector<open_in> held_everywhere(const exported &in, int path, const coop_fid &fid)
+{
+	std::vector<open_in> out;
+	out.push_back({&in, fid, {}});
+	for (const exported *other : in.siblings()) {
+		exported::named named;
+		// Nothing is written to a read-only export. A path in one export is none in
+		// another.
+		if (!other->by_path() && !other->spec().read_only &&
+		    !other->name_of(path, {}, {}, named))
+			out.push_back({other, named.fid, {}});
+	}
+	std::sort(out.begin(), out.end(),
+		  [](const open_in &a, const open_in &b) { return std::less<>()(a.in, b.in); });
+	for (open_in &p : out) // in one order for all threads
+		p.hold = p.in->unnamed().hold(p.fid);
+	return out;
+}
+
+} // namespace
+
 template <class act>
 int service::removing(const exported &in, const inode &dir, victim &gone, const coop_st_cred &cred,
 		      act change)
@@ -449,20 +486,24 @@ int service::removing(const exported &in, const inode &dir, victim &gone, const 
 		return as(cred, change);
 	int err;
 	if (gone.type == S_IFREG) {
-		orphans &unnamed = in.unnamed();
-		const orphans::guard hold = unnamed.hold(gone.named.fid);
+		const std::vector<open_in> places =
+			held_everywhere(in, gone.path.get(), gone.named.fid);
+		const auto open = std::find_if(places.begin(), places.end(), [](const auto &p) {
+			return p.in->unnamed().open_locked(p.fid);
+		});
 		struct stat st;
 		// The orphan link changes the file's change time, so make it only for users who may
 		// write to the directory.
-		if (unnamed.open_locked(gone.named.fid) &&
-		    !::fstatat(gone.path.get(), "", &st, AT_EMPTY_PATH) && st.st_nlink == 1 &&
+		if (open != places.end() && !::fstatat(gone.path.get(), "", &st, AT_EMPTY_PATH) &&
+		    st.st_nlink == 1 &&
 		    !as(cred, [&] { return permitted(dir.path.get(), W_OK | X_OK); }))
-			if (int kept = unnamed.keep_locked(gone.named.fid, gone.path.get()))
+			if (int kept = open->in->unnamed().keep_locked(open->fid, gone.path.get()))
 				spdlog::debug("export {}: a removed file that is open is lost "
 					      "if this daemon ends: {}",
 					      in.name(), std::strerror(-kept));
 		err = as(cred, change);
-		unnamed.settle_locked(gone.named.fid, gone.path.get());
+		for (const open_in &p : places)
+			p.in->unnamed().settle_locked(p.fid, gone.path.get());
 	} else {
 		err = as(cred, change);
 	}

@@ -28,6 +28,7 @@ open_file::~open_file()
 	if (flags & COOP_ST_O_WRITE) {
 		std::lock_guard lock(node->mutex);
 		node->writers--;
+		node->use->writers--;
 		node->drop_writable_locked();
 	}
 	node->in.unnamed().closed(node->fid);

@@ -80,7 +80,7 @@ int service::change_xattr(const exported &in, session &s, call r, reply &out, ac
 	if (int err = inodes.get(in, view(r.body.fh), n))
 		return err;
 	std::lock_guard lock(n->mutex);
-	out.body.verifier = stable.verifier(in.fs(), n->fid);
+	out.body.verifier = stable.verifier(in.fs(), n->file);
 	const int err = change_locked(*n, out.body, [&](int) {
 		return as_plain(r.body.cred,
 				[&] { return change(n->self().c_str()) ? -errno : 0; });

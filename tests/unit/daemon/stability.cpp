@@ -229,6 +229,26 @@ TEST_F(daemon_stability, a_failed_fsync_of_a_directory_shows_to_every_client_onc
 	}
 }
 
+TEST_F(daemon_stability, a_failure_shows_to_clients_of_other_exports)
+{
+	settings_.exports.push_back({"also", tree_.string()});
+	up();
+	put("f", "");
+	storage_options options = client_options();
+	options.export_name = "/also";
+	const auto other = storage::connect(options);
+	entry theirs;
+	ASSERT_EQ(other->lookup(me(), other->root().fh, "f", theirs), 0);
+	const entry e = find("f");
+	open_result mine = open(e, O_RDWR), o{};
+	ASSERT_EQ(other->open(me(), theirs.fh, O_RDWR, 0, o), 0);
+	write(*client_, e, mine.open_id);
+	const std::uint64_t v = write(*other, theirs, o.open_id);
+	sync_failures = 1;
+	commit(*client_, e, mine.open_id, -EIO);
+	EXPECT_NE(commit(*other, theirs, o.open_id), v);
+}
+
 TEST_F(daemon_stability, a_write_commits_if_it_is_to)
 {
 	up();
