@@ -16,6 +16,7 @@
 #include <spdlog/sinks/syslog_sink.h>
 #include <spdlog/spdlog.h>
 
+#include "coop/process_limits.hpp"
 #include "fuse-shim/session.hpp"
 #include "fuse-shim/signals.hpp"
 
@@ -177,6 +178,10 @@ int main(int argc, char **argv)
 	auto sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
 	sink->set_pattern("coopfs-fuse: %v");
 	log_to(std::move(sink), a.verbose);
+	// The page store is a file to the kernel, and devices pin it.
+	(void)coop::raise_file_size_limit();
+	(void)coop::raise_limit(RLIMIT_MEMLOCK);
+	(void)coop::raise_limit(RLIMIT_NOFILE);
 	coop::shim::block_ending_signals();
 	return serve(a, options, tell);
 }

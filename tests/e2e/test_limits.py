@@ -176,3 +176,23 @@ def test_no_space_for_allocation(full):
     finally:
         os.close(fd)
     assert os.stat(f"{export}/f").st_size == 4
+
+
+def test_a_limit_of_the_daemons_files_is_its_writers_error(cluster):
+    a, b = cluster.node(peers=False), cluster.node(peers=False)
+    pid = str(cluster.daemon.process.popen.pid)
+    subprocess.run(["prlimit", "--pid", pid, f"--fsize={FULL}"], check=True)
+    assert error_of(write, f"{a.path}/large", bytes(3 * FULL)) == errno.EFBIG
+    assert error_of(os.truncate, f"{a.path}/large", 3 * FULL) == errno.EFBIG
+    write(f"{b.path}/small", b"text")
+    assert read(f"{cluster.export}/small") == b"text"
+    assert cluster.daemon.process.running()
+
+
+def test_small_limits_of_the_environment_are_raised(cluster):
+    node = cluster.node(peers=False)
+    node.stop()
+    node.argv = ["prlimit", f"--fsize={BLOCK}:", f"--memlock={BLOCK}:", "--nofile=64:", *node.argv]
+    node.start()
+    write(f"{node.path}/large", bytes(FULL))
+    assert read(f"{cluster.export}/large") == bytes(FULL)

@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "coop/process_limits.hpp"
 #include "userland/daemon/server.hpp"
 #include "userland/daemon/whole_file.hpp"
 
@@ -117,6 +118,8 @@ void serve(const arguments &a, void (*configure)(arguments &))
 {
 	const sigset_t wanted = block_signals();
 	keep_others_from_writing();
+	if (const auto most = raise_file_size_limit(); most != RLIM_INFINITY)
+		spdlog::warn("files of the exports can have {} bytes at most (ulimit -f)", most);
 	drop_resource_capability(); // of this thread, hence of those that it creates
 	server server(settings_of(a));
 	announce(a, server.port());

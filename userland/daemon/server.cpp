@@ -4,9 +4,9 @@
 
 #include <charconv>
 #include <spdlog/spdlog.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 
+#include "coop/process_limits.hpp"
 #include "userland/daemon/connection.hpp"
 #include "userland/daemon/handle_key.hpp"
 #include "userland/daemon/identity.hpp"
@@ -32,14 +32,7 @@ descriptor_shares share_descriptors(unsigned connections, std::size_t inodes)
 {
 	constexpr std::size_t per_inode = 3, reserve = 64;
 	constexpr std::size_t enough = 1u << 20;
-	struct rlimit limit;
-	std::size_t all = 1024;
-	if (!::getrlimit(RLIMIT_NOFILE, &limit)) {
-		limit.rlim_cur = limit.rlim_max;
-		::setrlimit(RLIMIT_NOFILE, &limit);
-		::getrlimit(RLIMIT_NOFILE, &limit);
-		all = std::min<std::size_t>(limit.rlim_cur, enough);
-	}
+	const std::size_t all = std::min<std::uint64_t>(raise_limit(RLIMIT_NOFILE), enough);
 	const std::size_t fixed = reserve + strangers_max;
 	const std::size_t rest = all > fixed ? all - fixed : 0;
 	const auto served =
