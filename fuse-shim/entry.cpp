@@ -13,6 +13,8 @@ namespace coop::shim
 namespace
 {
 
+constexpr std::string_view above = "..";
+
 // An operation that is given up when the calling process is killed.
 template <auto op, typename... A> void asked(fuse_req_t req, A... arguments)
 {
@@ -69,7 +71,7 @@ fuse_entry_param entry_of(context &c, client::inode &node, const client::entry &
 	const bool directory = S_ISDIR(e.attr.st.st_mode);
 	if (!e.name_leased && !directory && !where.listed)
 		p.entry_timeout = 0;
-	if (p.entry_timeout > 0)
+	if (p.entry_timeout > 0 && where.name != above) // the kernel keeps no name for that
 		c.names.given(where.dir, where.name, p.ino, e.name_leased || directory,
 			      asked.names);
 	return p;
@@ -91,7 +93,11 @@ void reply_entry(fuse_req_t req, const client::entry &e, const given_name &where
 {
 	context &c = context_of(req);
 	const fuse_entry_param p = make_entry(c, e, where, asked);
-	c.looks.looked_up(fuse_req_ctx(req)->pid, p.ino);
+	// For a file handle the kernel opens this parent by itself, and would not look again.
+	if (where.name == above)
+		c.looks.tell(fuse_req_ctx(req)->pid, p.ino);
+	else
+		c.looks.looked_up(fuse_req_ctx(req)->pid, p.ino);
 	client::inode &node = inode_of(c, p.ino);
 	after_pages(c, node, [req, p, &c, &node] {
 		// The reply failed because the request was interrupted: the kernel has no
