@@ -22,6 +22,7 @@ struct world {
 	test::scratch dir{"coopfsd-fuzz"};
 	const std::filesystem::path base = dir.path(), tree = base / "tree";
 	const std::filesystem::path state = base / "state";
+	std::unique_ptr<state_directory> kept;
 	std::unique_ptr<service> files;
 	const exported *in;
 	std::string root;
@@ -35,7 +36,9 @@ struct world {
 		e.push_back(std::make_unique<exported>(export_spec{"d", tree.string()},
 						       coop::digest{}, false));
 		in = e[0].get();
-		files = std::make_unique<service>(std::move(e), 64, state.string(), "");
+		kept = std::make_unique<state_directory>(state.string());
+		files = std::make_unique<service>(std::move(e), 64, state_directory(state.string()),
+						  "");
 		reply r;
 		FUZZ_CHECK(!files->root(*in, r));
 		root = r.text;

@@ -206,7 +206,13 @@ protected:
 	{
 		for (std::uint32_t i = 0; i < all_told_max; i++)
 			others_.push_back(server_->members().join(
-				address(1000 + i), [](std::string_view, bool) {}, true));
+				address(1000 + i), [](std::string_view, bool) {}, true, 0,
+				circle()));
+	}
+	// Of the clients of this daemon's only export.
+	coop::daemon::fabric_circle circle()
+	{
+		return {server_->files().find_export("data"), true};
 	}
 	std::unique_ptr<plain_client> node(char session, std::uint32_t number,
 					   std::uint32_t flags = COOP_ST_JOIN_NAMED)
@@ -294,7 +300,7 @@ TEST_F(daemon_nodes, a_redirect_names_a_node_that_the_client_knows)
 	EXPECT_EQ(b->got.nodes[0], id);
 }
 
-TEST_F(daemon_nodes, an_older_client_is_told_of_all)
+TEST_F(daemon_nodes, a_client_that_does_not_ask_for_less_is_told_of_all)
 {
 	serve();
 	crowd();
@@ -310,8 +316,8 @@ TEST_F(daemon_nodes, a_client_that_reads_no_pushes_is_disconnected)
 	// More than the sockets' buffers take.
 	constexpr std::size_t most = 64u << 20, each = 2 * 60;
 	for (std::size_t sent = 0; sent < most && server_->members().size(); sent += each)
-		server_->members().leave(
-			server_->members().join(address(7), [](std::string_view, bool) {}));
+		server_->members().leave(server_->members().join(
+			address(7), [](std::string_view, bool) {}, false, 0, circle()));
 	EXPECT_TRUE(eventually([&] { return server_->members().size() == 0; }));
 }
 
