@@ -399,12 +399,14 @@ static int start_node(struct fs_context *fc, struct coop_mount *m)
 	char why[COOP_WHY] = "";
 
 	cfg.net = fc->net_ns;
-	mutex_lock(&m->node_lock); /* push_reset() brings a key that is newer */
 	coop_storage_fabric_key(m->storage, cfg.fabric_key);
 	node = coop_node_create(&cfg, &m->stats, &coop_serve_ops, m, why, sizeof(why));
 	if (!IS_ERR(node)) {
 		mutex_lock(&m->node_lock);
 		m->node = node;
+		/* push_left() may have brought a newer key while there was no node. */
+		coop_storage_fabric_key(m->storage, cfg.fabric_key);
+		coop_node_rekey(node, cfg.fabric_key);
 		mutex_unlock(&m->node_lock);
 	}
 	memzero_explicit(cfg.fabric_key, sizeof(cfg.fabric_key));
