@@ -116,7 +116,7 @@ TEST_F(daemon_lost_replies, a_wait_ends_whose_place_in_the_queue_was_not_told)
 	const auto c = join();
 	const std::uint64_t f = open_at(*c, f_);
 	between_->closed = true;
-	between_->cut_at = 4; // after two of the handshake and that of the OPEN
+	between_->cut_at = 5; // after three of the handshake and that of the OPEN
 	const std::jthread caller([&] { w.wait(*c, f_, f); });
 	ASSERT_TRUE(eventually([&] { return !between_->cut_at; }));
 	ASSERT_EQ(client_->unlock(f_.fh, own, all), 0);
@@ -295,7 +295,7 @@ TEST_F(daemon_lost_patience, a_lock_is_asked_for_after_the_unlock_before_it)
 TEST_F(daemon_lost_patience, a_lock_is_asked_for_after_one_that_was_given_up)
 {
 	between_->closed = true;
-	between_->cut_at = 4; // after two of the handshake and that of the OPEN
+	between_->cut_at = 5; // after three of the handshake and that of the OPEN
 	EXPECT_EQ(lock_now(*c_, f_, opened_), -ETIMEDOUT);
 	EXPECT_EQ(between_->cut_at, 0u) << "the daemon has granted it";
 	expect_a_lock_waits_for_it();
@@ -309,7 +309,7 @@ TEST_F(daemon_lost_patience, a_lock_is_asked_for_after_a_wait_that_was_cancelled
 	w_.wait(*c_, f_, opened_);
 	ASSERT_EQ(w_.err, 1);
 	between_->closed_by_cut = true;
-	between_->cut_at = 3; // the answer about the wait, on the next connection
+	between_->cut_at = 4; // the answer about the wait, on the next connection
 	between_->cut = true;
 	ASSERT_TRUE(eventually([&] { return between_->closed.load(); }));
 	EXPECT_TRUE(c_->cancel_lock(w_.cookie));
@@ -330,7 +330,7 @@ TEST_F(daemon_lost_patience, an_open_that_was_given_up_can_be_repeated)
 		c_->open_as(id, me(), f_.fh, O_RDONLY, [&](int e) { err = e; });
 	};
 	between_->closed = true;
-	between_->cut_at = 4; // after two of the handshake and that of the other OPEN
+	between_->cut_at = 5; // after three of the handshake and that of the other OPEN
 	report();
 	ASSERT_TRUE(eventually([&] { return err != 1; }));
 	EXPECT_EQ(err, -ETIMEDOUT);
