@@ -80,7 +80,7 @@ TEST(daemon_replaced_files, go_in_time_and_by_size)
 	replaced_files files;
 	const auto begin = replaced_files::clock::now();
 	files.keep(nullptr, 10, begin);
-	files.keep(nullptr, 10, begin + replaced_files::time / 2);
+	files.keep(nullptr, 10, begin + std::chrono::milliseconds(replaced_files::time) / 2);
 	files.expire(begin + replaced_files::time);
 	EXPECT_EQ(files.size(), 1u);
 	files.keep(nullptr, replaced_files::bytes_max + 1, begin + replaced_files::time);
