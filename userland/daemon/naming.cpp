@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: MIT
+// naming.cpp - changes of names: files and directories get them, change them and lose them.
+//
+// A change holds the mutex of its directories, so that no client changes a name between the change
+// and what belongs to it: the lookup of what was made, and the care for an open file that lost its
+// last name.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <spdlog/spdlog.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "userland/daemon/identity.hpp"
+#include "userland/daemon/service.hpp"
+
+namespace coop::daemon
+{
+
+namespace
+{
+
+int checked(std::string_view name)
+{
+	if (good_name(name))
+		return 0;
+	return name.size() > COOP_ST_NAME_MAX ? -ENAMETOOLONG : -EINVAL;
+}
+
+} // namespace
+
+template <class act> int service::add(const exported &in, session &s, call r, reply &out, act make)
+{
+	inode_ref dir;
+	unique_fd path;
+	const std::string name(view(r.body.name));
+	if (int err = directory(in, r.body.fh, dir))
+		return err;
+	if (int err = checked(name))
+		return err;
+	if (hidden(in, *dir, name))
+		return -EPERM;
+	int err;
+	{
+		std::lock_guard names(dir->mutex); // no client removes it before we look it up
+		err = making_as(r.body.cred, r.body.mode, [&] {
+			const int made = make(dir->path.get(), name.c_str()) ? -errno : 0;
+			return made ? made : in.walk(dir->path.get(), name, path);
+		});
+	}
+	return err ? err : entry(s, r, *dir, name, std::move(path), out, nullptr);
+}
+
+int service::mkdir(const exported &in, session &s, call r, reply &out)
+{
+	const int err = add(in, s, r, out, [&](int dir, const char *name) {
+		return ::mkdirat(dir, name, r.body.mode & 07777);
+	});
+	inode_ref made;
+	// Other clients may have created names in it before the lease was granted.
+	if (!err && out.body.attr.has & COOP_ST_HAS_LEASE &&
+	    !inodes.get(in, view(out.body.fh), made) && holds_no_names(*made))
+		out.body.attr.has |= COOP_ST_HAS_NO_NAMES;
+	return err;
+}
+
+int service::mknod(const exported &in, session &s, call r, reply &out)
+{
+	const mode_t mode = r.body.mode & (S_IFMT | 07777);
+	const std::uint64_t major = r.body.rdev >> 32, minor = r.body.rdev & UINT32_MAX;
+	switch (mode & S_IFMT) {
+	case S_IFREG:
+	case S_IFIFO:
+	case S_IFSOCK:
+		if (r.body.rdev)
+			return -EINVAL;
+		break;
+	case S_IFCHR:
+		// Device number 0 is no device: overlayfs uses it for whiteouts.
+		if (!r.body.rdev)
+			break;
+		[[fallthrough]];
+	case S_IFBLK:
+		if (major >> 12 || minor >> 20) // limits of Linux' device numbers
+			return -EINVAL;
+		if (!in.spec().devices)
+			return -EPERM;
+		break;
+	default:
+		return -EINVAL;
+	}
+	const dev_t device = ::makedev(static_cast<unsigned>(major), static_cast<unsigned>(minor));
+	return add(in, s, r, out,
+		   [&](int dir, const char *name) { return ::mknodat(dir, name, mode, device); });
+}
+
+int service::link(const exported &in, session &s, call r, reply &out)
+{
+	inode_ref node;
+	if (int err = inodes.get(in, view(r.body.fh2), node))
+		return err;
+	// Through /proc, because linking by descriptor needs a capability that users lack.
+	const std::string self = "/proc/self/fd/" + std::to_string(node->path.get());
+	if (int err = add(in, s, r, out, [&](int dir, const char *name) {
+		    return ::linkat(AT_FDCWD, self.c_str(), dir, name, AT_SYMLINK_FOLLOW);
+	    }))
+		return err;
+	if (!in.unnamed().has(node->fid))
+		return 0;
+	// It was created without a name (TMPFILE) and no longer needs the orphan name.
+	{
+		const orphans::guard hold = in.unnamed().hold(node->fid);
+		in.unnamed().settle_locked(node->fid, node->path.get());
+	}
+	return attributes(*node, out.body.attr);
+}
+
+int service::symlink(const exported &in, session &s, call r, reply &out)
+{
+	const std::string target(view(r.body.text));
+	if (target.empty() || target.find('\0') != target.npos)
+		return -EINVAL;
+	return add(in, s, r, out, [&](int dir, const char *name) {
+		return ::symlinkat(target.c_str(), dir, name);
+	});
+}
+
+int service::find_victim(const exported &in, const inode &dir, const std::string &name,
+			 const coop_st_cred &cred, victim &v)
+{
+	return as(cred, [&] {
+		struct stat st;
+		if (in.walk(dir.path.get(), name, v.path) ||
+		    ::fstatat(v.path.get(), "", &st, AT_EMPTY_PATH) ||
+		    in.name_of(v.path.get(), dir.handle, name, v.named))
+			v.named.handle.clear();
+		else
+			v.type = st.st_mode & S_IFMT;
+		return 0;
+	});
+}
+
+void service::forget(const exported &in, victim &v)
+{
+	struct stat st;
+	if (::fstatat(v.path.get(), "", &st, AT_EMPTY_PATH) ||
+	    (st.st_nlink && !S_ISDIR(st.st_mode) && !in.unnamed().has(v.named.fid)))
+		return;
+	// Also if it is open, and so has a name of ours: its last close may come soon.
+	inode_ref node;
+	if (v.replaced && v.type == S_IFREG &&
+	    !inodes.put(in, v.named, std::move(v.path), v.type, node))
+		replaced.keep(std::move(node), static_cast<std::uint64_t>(st.st_blocks) * 512);
+	inodes.discard(v.named.handle);
+}
+
+namespace
+{
+
+// An export in which the file may be open, which it cannot become or cease to be meanwhile.
+struct open_in {
+	const exported *in;
+	coop_fid fid;
+	orphans::guard hold;
+};
+
+std::vector<open_in> held_everywhere(const exported &in, int path, const coop_fid &fid)
+{
+	std::vector<open_in> out;
+	out.push_back({&in, fid, {}});
+	for (const exported *other : in.siblings()) {
+		exported::named named;
+		// Nothing is written to a read-only export. A path in one export is none in
+		// another.
+		if (!other->by_path() && !other->spec().read_only &&
+		    !other->name_of(path, {}, {}, named))
+			out.push_back({other, named.fid, {}});
+	}
+	std::sort(out.begin(), out.end(),
+		  [](const open_in &a, const open_in &b) { return std::less<>()(a.in, b.in); });
+	for (open_in &p : out) // in one order for all threads
+		p.hold = p.in->unnamed().hold(p.fid);
+	return out;
+}
+
+} // namespace
+
+template <class act>
+int service::removing(const exported &in, const inode &dir, victim &gone, const coop_st_cred &cred,
+		      act change)
+{
+	if (gone.named.handle.empty())
+		return as(cred, change);
+	int err;
+	if (gone.type == S_IFREG) {
+		const std::vector<open_in> places =
+			held_everywhere(in, gone.path.get(), gone.named.fid);
+		const auto open = std::find_if(places.begin(), places.end(), [](const auto &p) {
+			return p.in->unnamed().open_locked(p.fid);
+		});
+		struct stat st;
+		// The orphan link changes the file's change time, so make it only for users who may
+		// write to the directory.
+		if (open != places.end() && !::fstatat(gone.path.get(), "", &st, AT_EMPTY_PATH) &&
+		    st.st_nlink == 1 &&
+		    !as(cred, [&] { return permitted(dir.path.get(), W_OK | X_OK); }))
+			if (int kept = open->in->unnamed().keep_locked(open->fid, gone.path.get()))
+				spdlog::debug("export {}: a removed file that is open is lost "
+					      "if this daemon ends: {}",
+					      in.name(), std::strerror(-kept));
+		err = as(cred, change);
+		for (const open_in &p : places)
+			p.in->unnamed().settle_locked(p.fid, gone.path.get());
+	} else {
+		err = as(cred, change);
+	}
+	if (!err)
+		forget(in, gone);
+	return err;
+}
+
+int service::remove(const exported &in, call r, int flags)
+{
+	inode_ref dir;
+	const std::string name(view(r.body.name));
+	if (int err = directory(in, r.body.fh, dir))
+		return err;
+	if (int err = checked(name))
+		return err;
+	if (hidden(in, *dir, name))
+		return -ENOENT;
+	std::lock_guard names(dir->mutex); // the name must not change between lookup and removal
+	victim gone;
+	if (int err = find_victim(in, *dir, name, r.body.cred, gone))
+		return err;
+	return removing(in, *dir, gone, r.body.cred, [&] {
+		return ::unlinkat(dir->path.get(), name.c_str(), flags) ? -errno : 0;
+	});
+}
+
+int service::unlink(const exported &in, session &, call r, reply &)
+{
+	return remove(in, r, 0);
+}
+
+int service::rmdir(const exported &in, session &, call r, reply &)
+{
+	return remove(in, r, AT_REMOVEDIR);
+}
+
+int service::rename(const exported &in, session &, call r, reply &)
+{
+	inode_ref from, to;
+	const std::string name(view(r.body.name)), name2(view(r.body.name2));
+	if (int err = directory(in, r.body.fh, from))
+		return err;
+	if (int err = directory(in, r.body.fh2, to))
+		return err;
+	if (int err = checked(name))
+		return err;
+	if (int err = checked(name2))
+		return err;
+	if (r.body.flags & ~(COOP_ST_R_NOREPLACE | COOP_ST_R_EXCHANGE))
+		return -EINVAL;
+	const unsigned flags = (r.body.flags & COOP_ST_R_NOREPLACE ? RENAME_NOREPLACE : 0u) |
+			       (r.body.flags & COOP_ST_R_EXCHANGE ? RENAME_EXCHANGE : 0u);
+	if (hidden(in, *from, name))
+		return -ENOENT;
+	if (hidden(in, *to, name2))
+		return -EPERM;
+	unique_fd path;
+	std::unique_lock first(from->mutex, std::defer_lock), second(to->mutex, std::defer_lock);
+	if (from == to)
+		first.lock();
+	else
+		std::lock(first, second);
+	victim gone;
+	if (int err = flags ? 0 : find_victim(in, *to, name2, r.body.cred, gone))
+		return err;
+	gone.replaced = true;
+	if (int err = removing(in, *to, gone, r.body.cred, [&] {
+		    if (::renameat2(from->path.get(), name.c_str(), to->path.get(), name2.c_str(),
+				    flags))
+			    return -errno;
+		    if (in.by_path())
+			    (void)in.walk(to->path.get(), name2, path);
+		    return 0;
+	    }))
+		return err;
+	if (!path)
+		return 0;
+	exported::named named;
+	if (!in.name_of(path.get(), to->handle, name2, named))
+		in.moved(named.handle, to->handle, name2);
+	return 0;
+}
+
+} // namespace coop::daemon
