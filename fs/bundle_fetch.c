@@ -180,7 +180,7 @@ static int bundle_open(struct bundle *b, const struct coop_bundle_want *want,
 	if (IS_ERR(b->inode)) {
 		err = PTR_ERR(b->inode);
 		b->inode = NULL;
-		coop_file_send_close(f, dir);
+		coop_close_send(dir, f->open_id);
 		goto out;
 	}
 	bundle_attach(b, f, &call->res);

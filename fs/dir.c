@@ -456,25 +456,16 @@ static int coop_create(struct mnt_idmap *idmap, struct inode *dir, struct dentry
 	struct coop_storage *storage = coop_sb(dir->i_sb)->storage;
 	struct coop_call *call =
 		call_in(coop_caller(dir->i_sb, idmap, true), dir, COOP_ST_CREATE, &dentry->d_name);
-	struct coop_call *close;
-	int err = -ENOMEM;
+	int err;
 
 	if (IS_ERR(call))
 		return PTR_ERR(call);
-	close = coop_call_alloc(storage, COOP_ST_CLOSE);
-	if (!close)
-		goto out;
 	call->arg.open_id = coop_storage_open_id(storage);
 	call->arg.flags = COOP_ST_O_READ | COOP_ST_O_EXCL;
 	call->arg.mode = coop_st_mode(mode & S_IALLUGO, current_umask());
 	err = make_name(dir, dentry, call);
-	if (!call->error) { /* storage opened it, even if we failed afterwards */
-		coop_close_send(close, dir, call->arg.open_id);
-		close = NULL;
-	}
-out:
-	if (close)
-		coop_call_put(close);
+	if (!call->error) /* storage opened it, even if we failed afterwards */
+		coop_close_send(dir, call->arg.open_id);
 	coop_call_put(call);
 	return err;
 }
@@ -531,7 +522,7 @@ static int create_open(const struct cred *who, struct inode *dir, struct dentry 
 		err = -ESTALE;
 	if (err) {
 		if (!call->error) /* storage opened it, but we have no inode for it */
-			coop_file_send_close(f, dir);
+			coop_close_send(dir, f->open_id);
 		goto out;
 	}
 	if (!coop_file_attach(f, inode))

@@ -54,15 +54,10 @@ static u32 reopenings(struct coop_mount *m)
 
 struct coop_file *coop_file_alloc(struct coop_mount *m, u32 flags, const struct cred *who)
 {
-	struct coop_file *f = kzalloc(sizeof(*f), GFP_KERNEL);
+	struct coop_file *f = kzalloc(sizeof(*f), GFP_KERNEL_ACCOUNT);
 
 	if (!f)
 		return NULL;
-	f->close = coop_call_alloc(m->storage, COOP_ST_CLOSE);
-	if (!f->close) {
-		kfree(f);
-		return NULL;
-	}
 	INIT_LIST_HEAD(&f->link);
 	INIT_LIST_HEAD(&f->opened);
 	refcount_set(&f->refs, 1);
@@ -75,8 +70,6 @@ struct coop_file *coop_file_alloc(struct coop_mount *m, u32 flags, const struct 
 
 void coop_file_free(struct coop_file *f)
 {
-	if (f->close)
-		coop_call_put(f->close);
 	put_cred(f->cred);
 	kfree(f);
 }
@@ -164,17 +157,18 @@ static void close_send(struct coop_call *call, struct inode *inode, u64 open_id,
 	coop_call_submit(call);
 }
 
-void coop_close_send(struct coop_call *call, struct inode *inode, u64 open_id)
+void coop_close_send(struct inode *inode, u64 open_id)
 {
-	close_send(call, inode, open_id, inode, closed);
+	close_send(coop_call_alloc_sure(coop_sb(inode->i_sb)->storage, COOP_ST_CLOSE), inode,
+		   open_id, inode, closed);
 }
 
-void coop_file_send_close(struct coop_file *f, struct inode *inode)
+void coop_close_send_now(struct inode *inode, u64 open_id)
 {
-	struct coop_call *call = f->close;
+	struct coop_call *call = coop_call_alloc_now(coop_sb(inode->i_sb)->storage, COOP_ST_CLOSE);
 
-	f->close = NULL;
-	coop_close_send(call, inode, f->open_id);
+	if (call)
+		close_send(call, inode, open_id, inode, closed);
 }
 
 /* The CLOSE of a writer: its reply has the version that the file has now. */
@@ -190,14 +184,49 @@ static void writer_closed(struct coop_call *call)
 	closed(call);
 }
 
-/* No task waits for this CLOSE: the bytes are at storage, and committed if they have to be. */
-static void writer_send_close(struct coop_file *f)
+/*
+ * No task waits for this CLOSE: the bytes of a writer are at storage, and committed if they have to
+ * be. The file is freed, that of a writer at the end of the call.
+ */
+static void send_close(struct coop_file *f, struct coop_call *call)
 {
-	struct coop_call *call = f->close;
+	if (f->flags & COOP_ST_O_WRITE) {
+		f->closing = coop_ticket(f->inode->i_sb);
+		close_send(call, f->inode, f->open_id, f, writer_closed);
+		return;
+	}
+	close_send(call, f->inode, f->open_id, f->inode, closed);
+	coop_file_free(f);
+}
 
-	f->close = NULL;
-	f->closing = coop_ticket(f->inode->i_sb);
-	close_send(call, f->inode, f->open_id, f, writer_closed);
+static void send_close_late(struct work_struct *work)
+{
+	struct coop_file *f = container_of(work, struct coop_file, close_late);
+	struct inode *inode = f->inode;
+	struct coop_mount *m = coop_sb(inode->i_sb);
+
+	send_close(f, coop_call_alloc_sure(m->storage, COOP_ST_CLOSE));
+	coop_iput_later(inode);
+	coop_calls_end(m);
+}
+
+/*
+ * A file that is open holds no memory for its CLOSE: that is a page a file. The end of a WRITE may
+ * come here, which must not wait for memory; a worker may.
+ */
+static void close_at_storage(struct coop_file *f)
+{
+	struct coop_mount *m = coop_sb(f->inode->i_sb);
+	struct coop_call *call = coop_call_alloc_now(m->storage, COOP_ST_CLOSE);
+
+	if (call) {
+		send_close(f, call);
+		return;
+	}
+	ihold(f->inode);
+	coop_calls_begin(m);
+	INIT_WORK(&f->close_late, send_close_late);
+	queue_work(m->direct_wq, &f->close_late);
 }
 
 static void file_gone(struct coop_file *f)
@@ -217,13 +246,10 @@ static void file_gone(struct coop_file *f)
 	coop_unstable_forget(f->inode);
 	if (f->other)
 		coop_file_put(f->other);
-	if (said && f->flags & COOP_ST_O_WRITE) {
-		writer_send_close(f); /* its end frees f */
-		return;
-	}
 	if (said)
-		coop_file_send_close(f, f->inode);
-	coop_file_free(f);
+		close_at_storage(f);
+	else
+		coop_file_free(f);
 }
 
 void coop_file_put(struct coop_file *f)
@@ -372,10 +398,7 @@ int coop_file_open_anew(struct coop_file *f, struct inode *inode)
 	int err;
 
 	do {
-		coop_file_send_close(f, inode); /* the new daemon may have it open as well */
-		f->close = coop_call_alloc(m->storage, COOP_ST_CLOSE);
-		if (!f->close)
-			return -ENOMEM;
+		coop_close_send(inode, f->open_id); /* the new daemon may have it open as well */
 		f->open_id = coop_storage_open_id(m->storage);
 		f->reopening = reopenings(m);
 		err = ask_open_once(f, inode, f->flags | COOP_ST_O_AGAIN, NULL);

@@ -243,8 +243,8 @@ struct coop_file {
 	refcount_t refs;         /* the open file; reads and writes under way that name open_id */
 	struct inode *inode;     /* a reference to this implies one to the inode */
 	const struct cred *cred; /* of the opener, as its mount maps it: for opening again */
-	struct coop_call *close; /* allocated early: a close needs no memory; NULL: sent */
-	u64 closing;             /* ticket of a writer's CLOSE */
+	struct work_struct close_late; /* sends CLOSE, if there was no memory at once */
+	u64 closing;                   /* ticket of a writer's CLOSE */
 	u64 open_id;
 	u32 flags;     /* enum coop_st_open_flag */
 	int error;     /* of opening again, after the daemon lost the session */
@@ -560,12 +560,12 @@ bool coop_file_attach(struct coop_file *f, struct inode *inode);
 /* Opens the file once more, under another id, and attaches it. 0 or -errno. */
 int coop_file_open_anew(struct coop_file *f, struct inode *inode);
 /*
- * Sends a CLOSE without waiting. The inode may be any: only the open id counts. Takes over the
- * caller's reference to the call.
+ * Sends a CLOSE without waiting for its reply. The inode may be any: only the open id counts. May
+ * wait for memory, but does not fail.
  */
-void coop_close_send(struct coop_call *call, struct inode *inode, u64 open_id);
-/* Sends the file's own preallocated CLOSE, once. */
-void coop_file_send_close(struct coop_file *f, struct inode *inode);
+void coop_close_send(struct inode *inode, u64 open_id);
+/* The same, for ends of calls: waits for nothing. Without memory the file stays open at storage. */
+void coop_close_send_now(struct inode *inode, u64 open_id);
 u32 coop_file_flags(unsigned int open_flags);
 /* The daemon forgot the open files: opens them again. */
 void coop_files_reopen(struct coop_mount *mount);

@@ -32,7 +32,7 @@ struct coop_list {
 	bool prime;              /* make dentries and inodes of the entries */
 	bool shared;             /* a reply said that others use the directory */
 	const struct cred *cred; /* of the opener, as its mount maps it */
-	struct page *page;       /* COOP_LIST_PAGES, adjacent */
+	struct page *page;       /* COOP_LIST_PAGES, adjacent; NULL: nothing was read yet */
 	struct bio_vec bvec[COOP_LIST_PAGES];
 };
 
@@ -154,25 +154,32 @@ static int coop_dir_open(struct inode *inode, struct file *file)
 {
 	const struct cred *who = coop_caller_by(file);
 	struct coop_list *l;
-	u32 i;
 
 	if (IS_ERR(who))
 		return PTR_ERR(who);
-	l = kzalloc(sizeof(*l), GFP_KERNEL);
+	l = kzalloc(sizeof(*l), GFP_KERNEL_ACCOUNT);
 	if (!l)
 		return -ENOMEM;
-	l->page = alloc_pages(GFP_KERNEL, order_base_2(COOP_LIST_PAGES));
-	if (!l->page) {
-		kfree(l);
-		return -ENOMEM;
-	}
 	mutex_init(&l->lock);
 	l->cred = get_cred(who);
+	file->private_data = l;
+	return 0;
+}
+
+/* Many directories are opened for their names below only, and never read. */
+static int list_room(struct coop_list *l)
+{
+	u32 i;
+
+	if (l->page)
+		return 0;
+	l->page = alloc_pages(GFP_KERNEL_ACCOUNT, order_base_2(COOP_LIST_PAGES));
+	if (!l->page)
+		return -ENOMEM;
 	for (i = 0; i < COOP_LIST_PAGES; i++) {
 		l->bvec[i].bv_page = nth_page(l->page, i);
 		l->bvec[i].bv_len = PAGE_SIZE;
 	}
-	file->private_data = l;
 	return 0;
 }
 
@@ -180,7 +187,8 @@ static int coop_dir_release(struct inode *inode, struct file *file)
 {
 	struct coop_list *l = file->private_data;
 
-	__free_pages(l->page, order_base_2(COOP_LIST_PAGES));
+	if (l->page)
+		__free_pages(l->page, order_base_2(COOP_LIST_PAGES));
 	put_cred(l->cred);
 	kfree(l);
 	return 0;
@@ -319,7 +327,8 @@ static int coop_iterate(struct file *file, struct dir_context *ctx)
 		return -ENOMEM;
 	plus = test_and_clear_bit(COOP_I_LOOKUP, &ci->flags) || start;
 	mutex_lock(&l->lock);
-	for (;;) {
+	err = list_room(l);
+	while (!err) {
 		const u64 cookie = ctx->pos == AFTER_DOTDOT ? 0 : ctx->pos;
 
 		if (!l->filled || l->next != cookie || start) {

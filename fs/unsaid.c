@@ -65,15 +65,6 @@ static void again_locked(struct coop_file *f, int err)
 	set_locked(f, COOP_UNSAID, &m->leases.unsaid);
 }
 
-/* The old id may be open at the restarted daemon: close it. Without memory it stays open. */
-static void close_old(struct coop_mount *m, struct inode *inode, u64 open_id)
-{
-	struct coop_call *close = coop_call_alloc(m->storage, COOP_ST_CLOSE);
-
-	if (close)
-		coop_close_send(close, inode, open_id);
-}
-
 static void tell(struct coop_file *f);
 
 static void told(struct coop_call *call)
@@ -95,7 +86,7 @@ static void told(struct coop_call *call)
 	}
 	spin_unlock(&m->files_lock);
 	if (forgotten) {
-		close_old(m, inode, open_id);
+		coop_close_send_now(inode, open_id); /* the restarted daemon may have it open */
 		tell(f);
 	} else if (may_pass(err)) {
 		queue_delayed_work(m->wq, &m->leases.tell_old_work, UNSAID_MOST);

@@ -40,13 +40,13 @@ static void call_init(struct coop_call *call, struct coop_storage *s, u16 op)
 	INIT_LIST_HEAD(&call->link);
 }
 
-struct coop_call *coop_call_alloc(struct coop_storage *s, u16 op)
+static struct coop_call *call_alloc(struct coop_storage *s, u16 op, gfp_t gfp)
 {
 	const u64 reply = coop_st_reply_fields(op);
 	u32 string = 0; /* a reply has at most one string */
 	struct coop_call *call;
 
-	call = kzalloc(sizeof(*call), GFP_NOFS);
+	call = kzalloc(sizeof(*call), gfp);
 	if (!call)
 		return NULL;
 	if (reply & COOP_ST_TEXT)
@@ -54,7 +54,7 @@ struct coop_call *coop_call_alloc(struct coop_storage *s, u16 op)
 	else if (reply & COOP_ST_FH)
 		string = COOP_ST_FH_MAX;
 	if (string) {
-		call->reply = kmalloc(string, GFP_NOFS);
+		call->reply = kmalloc(string, gfp);
 		if (!call->reply) {
 			kfree(call);
 			return NULL;
@@ -62,6 +62,16 @@ struct coop_call *coop_call_alloc(struct coop_storage *s, u16 op)
 	}
 	call_init(call, s, op);
 	return call;
+}
+
+struct coop_call *coop_call_alloc(struct coop_storage *s, u16 op)
+{
+	return call_alloc(s, op, GFP_NOFS);
+}
+
+struct coop_call *coop_call_alloc_now(struct coop_storage *s, u16 op)
+{
+	return call_alloc(s, op, GFP_NOWAIT | __GFP_NOWARN);
 }
 
 struct coop_call *coop_call_alloc_sure(struct coop_storage *s, u16 op)

@@ -220,6 +220,8 @@ struct coop_call {
 
 /* Zeroed, one reference. NULL: no memory. GFP_NOFS. */
 struct coop_call *coop_call_alloc(struct coop_storage *s, u16 op);
+/* The same, but never waits for memory. */
+struct coop_call *coop_call_alloc_now(struct coop_storage *s, u16 op);
 /*
  * Never NULL: may wait until another call from the reserve is put, which must not depend on the
  * caller. For WRITE and COMMIT, which free memory.

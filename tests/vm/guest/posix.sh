@@ -112,6 +112,16 @@ test_sent_cold()
 }
 test_direct() { area direct; }
 test_mixed() { area mixed; }
+test_open_memory()
+{
+	mkdir -p /tmp/cgroup
+	mount -t cgroup2 cgroup2 /tmp/cgroup
+	echo +memory >/tmp/cgroup/cgroup.subtree_control
+	mkdir /tmp/cgroup/open
+	CGROUP=/tmp/cgroup/open area open_memory
+	rmdir /tmp/cgroup/open
+	umount /tmp/cgroup
+}
 test_dropped_mapped() { area dropped_mapped; }
 test_mapped_elsewhere() { area mapped_elsewhere; }
 test_close_to_open() { area close_to_open; }

@@ -21,8 +21,8 @@
  * the mount's file "info" at INFO. crash.c describes those of written_again, handed_over,
  * lost_for_all, names_lost, closed, locks_lost, locks_kept and locks_fenced, late.c those of
  * streamed, beside_write, unlock_unknown, behind_end, and of cut_mapped, append_mapped, read_grown,
- * direct_foreign, locks_fenced, locks_killed and locks_forced, and soft.c those of soft_kept and
- * soft_reopened.
+ * direct_foreign, locks_fenced, locks_killed and locks_forced, soft.c those of soft_kept and
+ * soft_reopened, and memory.c that of open_memory.
  *
  * Status: 0 success, 1 a check failed, 2 usage or nothing could be checked.
  */
@@ -111,6 +111,7 @@ static const struct {
 	{"behind_end", behind_end_area},
 	{"soft_kept", soft_kept_area},
 	{"soft_reopened", soft_reopened_area},
+	{"open_memory", open_memory_area},
 	{"dropped_mapped", dropped_mapped_area},
 	{"mapped_elsewhere", mapped_elsewhere_area},
 	{"cut_mapped", cut_mapped_area},

@@ -82,7 +82,7 @@ area_fn mmap_area, sent_cold_area, direct_area, mixed_area, in_flight_area, drop
 area_fn written_again_area, handed_over_area, lost_for_all_area, closed_area, names_lost_area;
 area_fn mapped_elsewhere_area, cut_mapped_area, append_mapped_area, read_grown_area,
 	direct_foreign_area, grown_foreign_area, write_foreign_area;
-area_fn soft_kept_area, soft_reopened_area;
+area_fn soft_kept_area, soft_reopened_area, open_memory_area;
 area_fn streamed_area, beside_write_area, unlock_unknown_area, behind_end_area;
 area_fn close_to_open_area, unlinked_area, removed_elsewhere_area, renamed_elsewhere_area,
 	both_append_area, page_parts_area;
