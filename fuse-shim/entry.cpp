@@ -28,10 +28,10 @@ void context::forget_attributes(client::inode &node)
 {
 	client::inode_table &inodes = mount.inodes();
 	inodes.let_reads_end(node);
-	const client::ticket since = inodes.now();
+	const client::inode_table::notification turn(inodes, node);
 	// Attributes only: this takes no page lock, so it may run inside a request.
 	fuse_lowlevel_notify_inval_inode(session, number_of(*this, node), -1, 0);
-	inodes.announced(node, since);
+	inodes.announced(node, turn.since);
 }
 
 // One at a time: two opens of one version must not both notify, because the first one's reader may
@@ -47,19 +47,19 @@ void context::announce(client::inode &node)
 		const std::lock_guard guard(node.lock);
 		version = node.version;
 	}
-	if (inodes.believes_other(node, version))
-		forget_attributes(node);
+	if (!inodes.believes_other(node, version))
+		return;
+	const client::ticket since = inodes.now();
+	forget_attributes(node);
+	inodes.announced(node, since, version);
 }
 
-fuse_entry_param make_entry(context &c, const client::entry &e, const given_name &where,
+fuse_entry_param make_entry(context &c, client::entry &e, const given_name &where,
 			    const asking &asked)
 {
 	client::inode *node = c.mount.inodes().ref(e);
-	client::attributes attr = e.attr;
-	c.mount.files().show(*node, asked.files, attr);
-	fuse_entry_param p = entry_of(c, *node, e, where, asked);
-	p.attr = attr.st;
-	return p;
+	c.mount.files().show(*node, asked.files, e.attr);
+	return entry_of(c, *node, e, where, asked);
 }
 
 // Without a lease nobody tells us when the name changes: the kernel asks for it each time. But it
@@ -88,8 +88,7 @@ fuse_entry_param entry_of(context &c, client::inode &node, const client::attribu
 	return p;
 }
 
-void reply_entry(fuse_req_t req, const client::entry &e, const given_name &where,
-		 const asking &asked)
+void reply_entry(fuse_req_t req, client::entry &e, const given_name &where, const asking &asked)
 {
 	context &c = context_of(req);
 	const fuse_entry_param p = make_entry(c, e, where, asked);
@@ -97,7 +96,7 @@ void reply_entry(fuse_req_t req, const client::entry &e, const given_name &where
 	if (where.name == above)
 		c.looks.tell(fuse_req_ctx(req)->pid, p.ino);
 	else
-		c.looks.looked_up(fuse_req_ctx(req)->pid, p.ino);
+		c.looks.looked_up(fuse_req_ctx(req)->pid, p.ino, e.attr.version);
 	client::inode &node = inode_of(c, p.ino);
 	after_pages(c, node, [req, p, &c, &node] {
 		// The reply failed because the request was interrupted: the kernel has no

@@ -84,8 +84,7 @@ bool add_dots(listing &l, ino_t self, off_t &offset)
 	return true;
 }
 
-bool add_entry(listing &l, context &c, fuse_ino_t dir, const client::dir_entry &e,
-	       const asking &asked)
+bool add_entry(listing &l, context &c, fuse_ino_t dir, client::dir_entry &e, const asking &asked)
 {
 	auto next = static_cast<off_t>(e.cookie);
 	if (reserved(dir, e.name))
@@ -123,7 +122,7 @@ void list(fuse_req_t req, fuse_ino_t dir, std::size_t size, off_t offset, bool p
 		if (err || entries.empty())
 			break;
 		cookie = entries.back().cookie;
-		for (const client::dir_entry &e : entries) {
+		for (client::dir_entry &e : entries) {
 			room = add_entry(l, c, dir, e, asked);
 			if (!room)
 				break;

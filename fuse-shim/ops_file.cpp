@@ -50,6 +50,18 @@ bool reply_read(fuse_req_t req, context &c, const client::read_answer &a)
 	return fuse_reply_iov(req, iov.data(), static_cast<int>(iov.size())) == 0;
 }
 
+// Answers an open so that the kernel walks the path again. The notification comes before, so that
+// what is on its way by then does not count: see client/inode.hpp, "The kernel's attributes".
+void look_again(fuse_req_t req, context &c, fuse_ino_t ino)
+{
+	client::inode &node = inode_of(c, ino);
+	after_pages(c, node, [req, &c, ino, &node] {
+		c.announce(node);
+		c.looks.tell(fuse_req_ctx(req)->pid, ino, c.mount.inodes().looks_again(node));
+		reply_status(req, -ESTALE);
+	});
+}
+
 } // namespace
 
 void op_open(fuse_req_t req, fuse_ino_t ino, fuse_file_info *fi)
@@ -58,17 +70,22 @@ void op_open(fuse_req_t req, fuse_ino_t ino, fuse_file_info *fi)
 	if (control::owns(ino))
 		return c.files_of_control.open(req, ino, fi);
 	// The name that led here may be old: then the kernel looks again. See second_looks.hpp.
+	// 0: of another pid namespace, as others may be.
 	const pid_t thread = fuse_req_ctx(req)->pid;
-	const bool second = c.looks.is_second(thread, ino);
+	client::inode &node = inode_of(c, ino);
+	const second_looks::look second = c.looks.second(thread, ino);
 	client::files::open_answer a;
 	const int how = second ? fi->flags : fi->flags | client::storage::open_named;
 	int err = -ESTALE;
 	if (second || !c.names.doubtful(ino))
-		err = c.mount.files().open(caller_of(req), inode_of(c, ino), how, a);
+		err = c.mount.files().open(caller_of(req), node, how, a,
+					   {!second && thread, second.bumps, second.version});
+	if (second)
+		c.mount.inodes().has_looked(node);
 	if (err == -ESTALE && !second)
-		c.looks.tell(thread, ino);
+		return look_again(req, c, ino);
 	if (err)
-		return reply_status(req, err == -ESTALE && second ? -ENOENT : err);
+		return reply_status(req, err == -ESTALE ? -ENOENT : err);
 	fill_in(c, a, fi);
 	if (a.attr_stale && fi->flags & O_TRUNC)
 		c.forget_attributes(*a.file->node);

@@ -251,9 +251,11 @@ void session::drop_pages(fuse_ino_t ino)
 	if (!inodes.to_drop(ino, mount_->options().strict))
 		return;
 	unsigned told = node->dropping_pages;
-	const client::ticket since = inodes.now();
-	fuse_lowlevel_notify_inval_inode(fuse_.get(), ino, 0, 0);
-	inodes.announced(*node, since);
+	{
+		const client::inode_table::notification turn(inodes, *node);
+		fuse_lowlevel_notify_inval_inode(fuse_.get(), ino, 0, 0);
+		inodes.announced(*node, turn.since);
+	}
 	node->dropping_pages.compare_exchange_strong(told, 0); // unless told again
 }
 

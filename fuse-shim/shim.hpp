@@ -123,9 +123,9 @@ fuse_entry_param entry_of(context &c, client::inode &, const client::attributes 
 // The same, of a name that the kernel gets with it.
 fuse_entry_param entry_of(context &c, client::inode &, const client::entry &, const given_name &,
 			  const asking &);
-// Gives the kernel a reference to the entry.
-fuse_entry_param make_entry(context &c, const client::entry &e, const given_name &, const asking &);
-void reply_entry(fuse_req_t req, const client::entry &e, const given_name &, const asking &);
+// Gives the kernel a reference to the entry. e.attr: out, what the kernel is shown.
+fuse_entry_param make_entry(context &c, client::entry &e, const given_name &, const asking &);
+void reply_entry(fuse_req_t req, client::entry &e, const given_name &, const asking &);
 // Replies to an operation on a name in the directory. If storage says that the directory has gone,
 // the kernel looks again, and then there is no such name.
 void reply_failed(fuse_req_t req, fuse_ino_t dir, int err);

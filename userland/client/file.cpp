@@ -131,9 +131,12 @@ bool files::held(inode &node)
 	return (start && start->valid() & 1) || store_.in_kernel().noted(key, 0) & 1;
 }
 
-int files::open(const caller &who, inode &node, int flags, open_answer &out)
+int files::open(const caller &who, inode &node, int flags, open_answer &out, const seen &by_kernel)
 {
 	const bool empties = flags & O_TRUNC;
+	const bool proved = by_kernel.can_look_again && !empties;
+	if (proved && inodes_.in_doubt(node))
+		return -ESTALE;
 	const bool had_set_id = empties && inodes_.has_set_id(node);
 	change_order::hold turn;
 	if (int err = empties ? begin_change(node, turn) : 0)
@@ -154,6 +157,16 @@ int files::open(const caller &who, inode &node, int flags, open_answer &out)
 		emptied = inodes_.emptied(node, r.attr);
 	else
 		judged = inodes_.learn(node, asked, r.attr, &r.openers);
+	if (proved && inodes_.in_doubt(node)) {
+		inodes_.not_opened(node);
+		if (write_result end; (flags & O_ACCMODE) == O_RDONLY)
+			storage_.close_reader(node.fh, r.open_id);
+		else
+			(void)storage_.close(node.fh, r.open_id, end);
+		return -ESTALE;
+	}
+	if (by_kernel.bumps)
+		inodes_.prove(node, *by_kernel.bumps, by_kernel.version);
 	out.file = std::make_unique<open_file>(node, who, r.open_id, flags);
 	if (out.file->writes())
 		inodes_.writer_came(node);

@@ -102,7 +102,18 @@ public:
 		bool keep = false;
 		bool attr_stale = false;
 	};
-	[[nodiscard]] int open(const caller &, inode &, int flags, open_answer &out);
+	// What the kernel is known to have of the file when it asks for the open.
+	struct seen {
+		// -ESTALE, and nothing is open, if the kernel must look the file up again before it
+		// reads (inode_table::in_doubt()).
+		bool can_look_again = false;
+		// It had the attributes of this version from a request that began when the inode
+		// had this number of bumps. None: not known.
+		std::optional<std::uint64_t> bumps{};
+		std::uint64_t version = 0;
+	};
+	[[nodiscard]] int open(const caller &, inode &, int flags, open_answer &out,
+			       const seen &by_kernel = {false, {}, 0});
 	// name empty: a file without a name (O_TMPFILE).
 	[[nodiscard]] int create(const caller &, const handle &dir, std::string_view name,
 				 int flags, const new_mode &mode, entry &node, inode *&ino,

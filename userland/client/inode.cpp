@@ -98,8 +98,10 @@ inode_table::figures inode_table::count() const
 
 bool inode_table::replace(inode &node, const attributes &attr)
 {
-	if (node.version && node.version != attr.version)
+	if (node.version && node.version != attr.version) {
 		store_.drop({node.fid, node.version});
+		node.unproved = true;
+	}
 	node.version = attr.version;
 	node.size = static_cast<std::uint64_t>(attr.st.st_size);
 	node.openers.clear();
@@ -115,6 +117,7 @@ void inode_table::writer_came(inode &node)
 {
 	std::lock_guard guard(node.lock);
 	node.writers++;
+	node.bumps++;
 }
 
 void inode_table::writer_gone(inode &node)
@@ -304,6 +307,7 @@ ticket inode_table::emptied(inode &node, const attributes &attr)
 	std::lock_guard guard(node.lock);
 	node.believed = now();
 	replace(node, attr);
+	node.unproved = false;
 	node.kernel_version = 0; // no page of before remains, whatever it was
 	node.overdue = false;
 	node.truncated_before = node.breaks;
@@ -375,6 +379,98 @@ void inode_table::announced(inode &node, ticket since)
 	// Otherwise the kernel may have taken those before or after the notification.
 	if (node.attr_told < since)
 		node.kernel_attr = 0;
+}
+
+// What the kernel has by now, or will take of replies on their way, is not older than this version:
+// the open that found it came before the notification, and told() refuses what is older.
+void inode_table::announced(inode &node, ticket since, std::uint64_t version)
+{
+	announced(node, since);
+	std::lock_guard guard(node.lock);
+	if (node.kernel_attr)
+		node.kernel_attr = version;
+}
+
+ticket inode_table::notifies(inode &node)
+{
+	std::lock_guard guard(node.lock);
+	node.bumps++;
+	node.notifying++;
+	return now();
+}
+
+void inode_table::notified(inode &node)
+{
+	{
+		std::lock_guard guard(node.lock);
+		node.notifying--;
+	}
+	made_progress();
+}
+
+// With writers here, the kernel moves the end of the file by itself, when it has our replies.
+bool inode_table::in_doubt(inode &node)
+{
+	std::unique_lock guard(node.lock);
+	if (node.unproved && node.looking) {
+		const auto until = node.looking_until;
+		guard.unlock();
+		wait(until, [&] {
+			const std::lock_guard again(node.lock);
+			return !node.looking;
+		});
+		guard.lock();
+		if (node.looking_until == until)
+			node.looking = 0;
+	}
+	if (!node.unproved || node.writers || node.changing)
+		return false;
+	node.opened = now();
+	return true;
+}
+
+void inode_table::not_opened(inode &node)
+{
+	bool drops;
+	{
+		std::lock_guard guard(node.lock);
+		drops = node.kernel_pages() == inode::pages::foreign && !node.overdue;
+	}
+	if (drops)
+		stale(node);
+}
+
+std::optional<std::uint64_t> inode_table::looks_again(inode &node)
+{
+	std::optional<std::uint64_t> count;
+	const auto until = std::chrono::steady_clock::now() + kernel_acts;
+	wait(until, [&] {
+		std::lock_guard guard(node.lock);
+		if (!node.notifying)
+			count = node.bumps;
+		return count.has_value();
+	});
+	std::lock_guard guard(node.lock);
+	node.looking++;
+	node.looking_until = until;
+	return count;
+}
+
+void inode_table::has_looked(inode &node)
+{
+	{
+		std::lock_guard guard(node.lock);
+		if (node.looking)
+			node.looking--;
+	}
+	made_progress();
+}
+
+void inode_table::prove(inode &node, std::uint64_t bumps, std::uint64_t version)
+{
+	std::lock_guard guard(node.lock);
+	if (version == node.version && bumps == node.bumps && !node.writers && !node.changing)
+		node.unproved = false;
 }
 
 // ---- waiting for the kernel ------------------------------------------------------------

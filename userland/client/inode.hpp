@@ -52,6 +52,15 @@
 //    that version is waiting for.
 // 2. Attributes that are older than the last open do not go to the kernel: it
 //    might take them and ignore the newer ones (told()). We ask storage again.
+// 3. A read goes by the end of the file that the kernel took last, even if it
+//    ignores the attributes for which the read has asked. So an open is answered
+//    only when the kernel is proved to have an end of the file from after the call
+//    began. Until then (unproved), the open is refused once, so that its thread
+//    walks the path again and looks the file up. The kernel has taken the reply to
+//    that, or another from after the refusal, if nothing of 1 came in between
+//    (bumps); the thread's next request shows that it has had the time. Attributes
+//    on their way from before the refusal do not count, because of a notification
+//    before it.
 //
 // The kernel's end of the file: no zeros from behind it
 // -----------------------------------------------------
@@ -136,7 +145,14 @@ struct inode : std::enable_shared_from_this<inode> {
 	ticket attr_fence =
 		0; // the kernel ignores attributes of requests from before the last notification
 	ticket opened = 0; // of the last open: older attributes must not go to the kernel
-	mode_t mode = 0;   // as of 'has'
+	// The kernel's end of the file may be of an older version: see the invariant, 3.
+	bool unproved = false;
+	std::uint64_t bumps = 0; // notifications, and writers that came
+	unsigned notifying = 0;  // notifications under way
+	// Threads that look the file up again for their opens, and how long others wait for them.
+	unsigned looking = 0;
+	std::chrono::steady_clock::time_point looking_until;
+	mode_t mode = 0;                   // as of 'has'
 	std::unique_ptr<struct stat> last; // as of 'has'; null: a regular file, or not known
 	std::uint32_t has = 0; // enum coop_st_has, from the reply to the request 'has_asked'
 	ticket has_asked = 0;
@@ -235,6 +251,40 @@ public:
 	bool believes_other(inode &node, std::uint64_t version);
 	// Call after a notification; since: ticket from before it.
 	void announced(inode &node, ticket since);
+	// The same after the first notification of this version.
+	void announced(inode &node, ticket since, std::uint64_t version);
+	// The time of a notification to the kernel about the file.
+	class notification
+	{
+	public:
+		notification(inode_table &t, inode &n) : table_(t), node_(n), since(t.notifies(n))
+		{
+		}
+		~notification() { table_.notified(node_); }
+		notification(const notification &) = delete;
+
+	private:
+		inode_table &table_;
+		inode &node_;
+
+	public:
+		const ticket since; // from before it
+	};
+
+	// True: the kernel must look the file up again before an open is answered. Waits for other
+	// threads that do so, for a short time at most: a notification now would spoil their proof,
+	// and theirs is good for this one.
+	bool in_doubt(inode &node);
+	// An open from which the inode learned will not tell the kernel what to do with its pages.
+	void not_opened(inode &node);
+	// A thread begins to look the file up again, or is back. Returns the number of the events
+	// that make the kernel ignore replies; none: one is under way, for longer than a short
+	// time.
+	std::optional<std::uint64_t> looks_again(inode &node);
+	void has_looked(inode &node);
+	// The kernel has had the time to take attributes of this version, which it asked for when
+	// bumps() was the number.
+	void prove(inode &node, std::uint64_t bumps, std::uint64_t version);
 
 	// A READ of the kernel, from its arrival until it has been answered.
 	class read_in_hand
@@ -309,6 +359,8 @@ private:
 	bool replace(inode &node, const attributes &attr);
 	static void learn_extras(inode &node, ticket asked, const attributes &attr);
 	void stale(inode &node);
+	ticket notifies(inode &node);
+	void notified(inode &node);
 	template <class condition>
 	void wait(std::chrono::steady_clock::time_point until, condition);
 	void made_progress()

@@ -85,8 +85,10 @@ public:
 		out = {file.attr, ++opens, {}, {}, verifier};
 		return 0;
 	}
+	void close_reader(const handle &, std::uint64_t) override { closes++; }
 	int close(const handle &, std::uint64_t, write_result &out) override
 	{
+		closes++;
 		out = {file.attr, file.attr.version, 0};
 		return 0;
 	}
@@ -119,7 +121,7 @@ public:
 		done({0, dest[0].iov_len, file.attr.version, 100});
 	}
 	entry file;
-	std::atomic<std::uint64_t> opens = 0;
+	std::atomic<std::uint64_t> opens = 0, closes = 0;
 	std::uint32_t asked_inline = 0;
 	unsigned getattrs = 0, direct_reads = 0;
 	bool foreign = false; // another client writes just before our next change

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT
+// files_proved.cpp - an open is answered only when the kernel has an end of the file from after it
+// began.
+#include "files_rig.hpp"
+
+namespace coop::client
+{
+namespace
+{
+
+class client_files_proved : public client_files
+{
+protected:
+	// The kernel has attributes of version 10; another node made 11.
+	void SetUp() override
+	{
+		EXPECT_TRUE(table.learn(*node, table.now(), s.file.attr, nullptr));
+		EXPECT_TRUE(tell());
+		s.set(11, 5);
+	}
+	bool tell() { return table.told(*node, table.now(), s.file.attr, false); }
+	int ask(const files::seen &by_kernel, int flags = O_RDONLY)
+	{
+		files::open_answer a;
+		const int err = f.open(who, *node, flags, a, by_kernel);
+		EXPECT_EQ(err == 0, a.file != nullptr);
+		attr_stale = a.attr_stale;
+		file = std::move(a.file);
+		return err;
+	}
+	int first(int flags = O_RDONLY) { return ask({true, {}, 0}, flags); }
+	// What follows -ESTALE.
+	std::optional<std::uint64_t> looks()
+	{
+		announce();
+		return table.looks_again(*node);
+	}
+	void announce()
+	{
+		const inode_table::notification turn(table, *node);
+		table.announced(*node, turn.since, node->version);
+	}
+	int second(std::optional<std::uint64_t> bumps, std::uint64_t version)
+	{
+		const int err = ask({false, bumps, version});
+		table.has_looked(*node);
+		return err;
+	}
+	std::unique_ptr<open_file> file;
+};
+
+TEST_F(client_files_proved, an_open_of_what_another_node_changed_is_refused_until_the_kernel_looked)
+{
+	EXPECT_EQ(first(), -ESTALE);
+	const auto bumps = looks();
+	ASSERT_TRUE(bumps);
+	EXPECT_TRUE(tell());
+	EXPECT_EQ(second(bumps, 11), 0);
+	EXPECT_FALSE(attr_stale) << "no notification: the kernel has just taken these";
+	EXPECT_EQ(first(), 0);
+}
+
+TEST_F(client_files_proved, what_is_refused_before_storage_was_asked_opens_nothing_there)
+{
+	EXPECT_EQ(first(), -ESTALE);
+	EXPECT_EQ(s.opens, 1u) << "only storage's reply has shown the change";
+	EXPECT_EQ(s.closes, 1u);
+	looks();
+	table.has_looked(*node);
+	EXPECT_EQ(first(), -ESTALE);
+	EXPECT_EQ(s.opens, 1u);
+}
+
+TEST_F(client_files_proved, a_notification_in_between_proves_nothing)
+{
+	EXPECT_EQ(first(), -ESTALE);
+	const auto bumps = looks();
+	EXPECT_TRUE(tell());
+	announce();
+	EXPECT_EQ(second(bumps, 11), 0) << "a call is refused once";
+	EXPECT_EQ(first(), -ESTALE);
+}
+
+TEST_F(client_files_proved, a_writer_in_between_proves_nothing)
+{
+	EXPECT_EQ(first(), -ESTALE);
+	const auto bumps = looks();
+	EXPECT_TRUE(tell());
+	close(open(O_RDWR));
+	EXPECT_EQ(second(bumps, 11), 0);
+	EXPECT_EQ(first(), -ESTALE);
+}
+
+TEST_F(client_files_proved, the_attributes_of_a_version_that_is_over_prove_nothing)
+{
+	EXPECT_EQ(first(), -ESTALE);
+	const auto bumps = looks();
+	EXPECT_TRUE(tell());
+	s.set(12, 6);
+	EXPECT_EQ(second(bumps, 11), 0);
+	EXPECT_EQ(first(), -ESTALE);
+}
+
+TEST_F(client_files_proved, a_second_request_without_a_look_is_answered_and_proves_nothing)
+{
+	EXPECT_EQ(first(), -ESTALE);
+	looks();
+	EXPECT_EQ(second({}, 0), 0);
+	EXPECT_EQ(first(), -ESTALE);
+}
+
+TEST_F(client_files_proved, the_kernel_drops_the_pages_before_it_gets_the_new_end)
+{
+	s.set(10, 0);
+	auto reader = open();
+	EXPECT_EQ(read(*reader), 0);
+	s.set(11, 5);
+	EXPECT_EQ(stale, 0u);
+	EXPECT_EQ(first(), -ESTALE);
+	EXPECT_EQ(stale, 1u);
+	EXPECT_EQ(node->dropping_pages, 1u);
+	close(std::move(reader));
+}
+
+TEST_F(client_files_proved, an_open_waits_for_the_proof_of_another)
+{
+	EXPECT_EQ(first(), -ESTALE);
+	const auto bumps = looks();
+	EXPECT_TRUE(tell());
+	std::thread other([&] { table.prove(*node, *bumps, 11), table.has_looked(*node); });
+	EXPECT_EQ(first(), 0);
+	other.join();
+}
+
+TEST_F(client_files_proved, an_open_that_empties_the_file_or_finds_a_writer_here_is_not_refused)
+{
+	EXPECT_EQ(first(O_RDWR | O_TRUNC), 0);
+	auto writer = std::move(file);
+	s.set(20, 7);
+	EXPECT_EQ(first(), 0);
+	close(std::move(writer));
+	EXPECT_EQ(first(), -ESTALE);
+}
+
+TEST_F(client_files_proved, attributes_from_before_the_refusal_do_not_go_to_the_kernel)
+{
+	const ticket listing = table.now();
+	attributes old = s.file.attr;
+	old.version = 10;
+	EXPECT_EQ(first(), -ESTALE);
+	EXPECT_FALSE(table.told(*node, listing, old, false));
+}
+
+} // namespace
+} // namespace coop::client
