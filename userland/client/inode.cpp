@@ -168,7 +168,7 @@ void inode_table::learn_extras(inode &node, ticket asked, const attributes &attr
 	node.has_asked = asked;
 	node.has = attr.has;
 	node.mode = attr.st.st_mode;
-	node.has_until = std::chrono::steady_clock::now() + attributes_last;
+	node.has_until = boot_clock::now() + attributes_last;
 	if (S_ISREG(attr.st.st_mode))
 		return;
 	if (!node.last)
@@ -211,7 +211,7 @@ bool inode_table::is_mode_after_write(inode &node, mode_t mode)
 bool inode_table::without(inode &node, std::uint32_t has)
 {
 	std::lock_guard guard(node.lock);
-	return !(node.has & has) && std::chrono::steady_clock::now() < node.has_until;
+	return !(node.has & has) && boot_clock::now() < node.has_until;
 }
 
 bool inode_table::learn(inode &node, ticket asked, const attributes &attr,

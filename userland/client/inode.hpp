@@ -90,6 +90,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "coop/boot_clock.hpp"
 #include "userland/client/change_order.hpp"
 #include "userland/client/inode_numbers.hpp"
 #include "userland/client/page_store.hpp"
@@ -156,8 +157,7 @@ struct inode : std::enable_shared_from_this<inode> {
 	std::unique_ptr<struct stat> last; // as of 'has'; null: a regular file, or not known
 	std::uint32_t has = 0; // enum coop_st_has, from the reply to the request 'has_asked'
 	ticket has_asked = 0;
-	std::chrono::steady_clock::time_point
-		has_until; // until then, a flag not in 'has' means absent
+	boot_clock::time_point has_until; // until then, a flag not in 'has' means absent
 	// Opens that told the kernel to drop its pages and have not been used since: the kernel may
 	// not have dropped them yet.
 	unsigned unsettled = 0;

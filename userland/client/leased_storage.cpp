@@ -19,7 +19,6 @@ namespace coop::client
 namespace
 {
 
-using clock = std::chrono::steady_clock;
 using right = lease_book::right;
 
 constexpr std::pair<int, right> access_rights[] = {
@@ -69,7 +68,7 @@ public:
 	std::chrono::milliseconds patience() const override { return under_->patience(); }
 	traffic stats() const override { return under_->stats(); }
 	std::vector<waiting> calls() const override { return under_->calls(); }
-	clock::time_point heard() const override { return under_->heard(); }
+	boot_clock::time_point heard() const override { return under_->heard(); }
 	int ping() override { return under_->ping(); }
 	bool changes(const handle &fh) override { return book_.changes(fh); }
 	std::uint64_t new_open_id() override { return under_->new_open_id(); }
@@ -602,7 +601,7 @@ private:
 	void know_root(const caller &c)
 	{
 		attributes a;
-		const auto now = clock::now().time_since_epoch();
+		const auto now = boot_clock::now().time_since_epoch();
 		auto next = ask_for_root_.load();
 		if (book_.attributes_of(root().fh, a) || now < next ||
 		    !ask_for_root_.compare_exchange_strong(next, now + ask_root_again))
@@ -615,7 +614,7 @@ private:
 
 	bool trusted()
 	{
-		const auto silent = clock::now() - under_->heard();
+		const auto silent = boot_clock::now() - under_->heard();
 		if (silent < ask_early)
 			return true;
 		if (silent < trust) {
@@ -626,7 +625,7 @@ private:
 		if (!book_.held() || under_->ping())
 			return false;
 		asked_early_ = false;
-		return clock::now() - under_->heard() < trust;
+		return boot_clock::now() - under_->heard() < trust;
 	}
 
 	void give_back(const coop_fid &file)
@@ -675,8 +674,8 @@ private:
 	unsaid_opens opens_;
 	std::unique_ptr<bundles> bundles_; // null: none
 	std::atomic<bool> ready_{false}, asked_early_{false};
-	std::atomic<clock::duration> ask_for_root_{}; // not before this time: see know_root()
-	std::atomic<unsigned> removing_{0};           // names of unknown files being removed
+	std::atomic<boot_clock::duration> ask_for_root_{}; // not before this time: see know_root()
+	std::atomic<unsigned> removing_{0};                // names of unknown files being removed
 	std::atomic<std::uint64_t> lookups_{0}, attributes_{0}, opened_{0}, listings_{0},
 		recalls_{0};
 	std::unique_ptr<storage> under_; // destroyed first: its thread calls us

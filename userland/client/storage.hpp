@@ -24,6 +24,7 @@
 #include <sys/uio.h>
 #include <vector>
 
+#include "coop/boot_clock.hpp"
 #include "rpc/fetch/engine.h"
 #include "rpc/storage/message.h"
 
@@ -385,10 +386,7 @@ public:
 	virtual int ping() { return 0; }
 	virtual void ping_later() {}
 	// Send time of the latest request that has been answered.
-	virtual std::chrono::steady_clock::time_point heard() const
-	{
-		return std::chrono::steady_clock::now();
-	}
+	virtual boot_clock::time_point heard() const { return boot_clock::now(); }
 	virtual std::uint64_t new_open_id() { return 0; }
 	// Opens for reading with an id from new_open_id(). Returns at once; done runs on the
 	// connection's thread.

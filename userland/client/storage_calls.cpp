@@ -212,7 +212,7 @@ public:
 		c->done = [](storage_link::outcome &) {};
 		link_.submit(std::move(c));
 	}
-	std::chrono::steady_clock::time_point heard() const override { return link_.heard(); }
+	boot_clock::time_point heard() const override { return link_.heard(); }
 
 	int write(const handle &fh, std::uint64_t open_id, std::uint64_t offset,
 		  std::span<const iovec> data, write_result &out, late_reply late,

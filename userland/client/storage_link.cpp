@@ -72,6 +72,7 @@ std::shared_ptr<storage_link::call> storage_link::make(std::uint16_t op,
 	c->frame.assign(reinterpret_cast<const char *>(buf),
 			COOP_ST_HEADER + static_cast<std::size_t>(len));
 	c->begun = clock::now();
+	c->asked = boot_clock::now();
 	c->kept_on = op == COOP_ST_CLOSE || op == COOP_ST_UNLOCK;
 	c->deadline = c->kept_on ? clock::time_point::max() : deadline_of(*c);
 	return c;
@@ -220,7 +221,7 @@ void storage_link::complete(const std::shared_ptr<call> &c, outcome &o)
 {
 	done_calls_.fetch_add(1, std::memory_order_relaxed);
 	if (c->epoch && c->epoch == epoch_ && o.err != -ETIMEDOUT && o.err != -ESHUTDOWN)
-		heard_ = std::max<clock::rep>(heard_, c->begun.time_since_epoch().count());
+		heard_ = std::max<boot_clock::rep>(heard_, c->asked.time_since_epoch().count());
 	o.repeated = c->repeated;
 	o.run = run_.verifier;
 	note_changes(*c, o);

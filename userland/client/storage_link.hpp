@@ -24,6 +24,7 @@
 #include <thread>
 #include <vector>
 
+#include "coop/boot_clock.hpp"
 #include "coop/cluster_key.hpp"
 #include "rpc/storage/message.h"
 #include "userland/client/lock_book.hpp"
@@ -59,7 +60,8 @@ public:
 		std::string kept; // that copy
 		// The sending thread no longer uses it, complete or not.
 		std::atomic<bool> handed{false};
-		std::chrono::steady_clock::time_point begun, deadline;
+		clock::time_point begun, deadline;
+		boot_clock::time_point asked; // as begun: how old the reply is
 		std::uint64_t id = 0;
 		std::uint64_t epoch = 0; // connection on which it was sent; 0: not yet
 		bool repeated = false;
@@ -124,7 +126,10 @@ public:
 	const entry &root() const { return root_; }
 	uncommitted_names &names() { return names_; }
 	// Send time of the latest call that has been answered.
-	clock::time_point heard() const { return clock::time_point(clock::duration(heard_)); }
+	boot_clock::time_point heard() const
+	{
+		return boot_clock::time_point(boot_clock::duration(heard_));
+	}
 	std::array<std::uint8_t, 16> fabric_key() const
 	{
 		std::lock_guard lock(mutex_);
@@ -211,7 +216,7 @@ private:
 	std::uint64_t last_id_ = 0;
 	std::uint64_t epoch_ = 0; // of the connection; 0: none
 	unsigned in_flight_ = 0;  // sent on this connection
-	std::atomic<clock::rep> heard_{0};
+	std::atomic<boot_clock::rep> heard_{0};
 	std::uint32_t window_ = COOP_ST_REQUESTS_MAX;
 	bool full_locked(const call &) const;
 	clock::time_point deadline_of(const call &) const;

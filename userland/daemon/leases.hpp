@@ -43,6 +43,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "coop/boot_clock.hpp"
 #include "coop/fid.hpp"
 #include "userland/daemon/file_watch.hpp"
 #include "userland/daemon/inodes.hpp"
@@ -61,7 +62,7 @@ constexpr std::chrono::milliseconds lease_answer_time{COOP_ST_LEASE_TRUST_MS + 5
 class lease_table
 {
 public:
-	using clock = std::chrono::steady_clock;
+	using clock = boot_clock;
 	using fids = std::vector<coop_fid>;
 	using number = std::uint64_t; // of a lease; 0: none
 	// Files are meant by inode::file, which is the same for the clients of all exports, except

@@ -18,6 +18,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "coop/boot_clock.hpp"
 #include "userland/daemon/audiences.hpp"
 #include "userland/daemon/inodes.hpp"
 #include "userland/daemon/payload.hpp"
@@ -63,8 +64,6 @@ struct reply {
 class session final : public audience_client, public std::enable_shared_from_this<session>
 {
 public:
-	using clock = std::chrono::steady_clock;
-
 	// A bundle's session is no client's: it only holds leases.
 	explicit session(std::string id, const exported *in = nullptr, bool of_bundle = false) :
 		id(std::move(id)),
@@ -133,13 +132,14 @@ public:
 	// may not know that the session is new, because that reply may have been lost.
 	std::atomic<bool> relied_on{false};
 	// Input of the client has come. All that it sent later comes later, too.
-	void hears(clock::time_point when = clock::now())
+	void hears(boot_clock::time_point when = boot_clock::now())
 	{
 		heard_.store(when.time_since_epoch().count(), std::memory_order_relaxed);
 	}
-	clock::time_point heard() const
+	boot_clock::time_point heard() const
 	{
-		return clock::time_point(clock::duration(heard_.load(std::memory_order_relaxed)));
+		return boot_clock::time_point(
+			boot_clock::duration(heard_.load(std::memory_order_relaxed)));
 	}
 	// Guarded by the server's table of sessions:
 	unsigned attached = 0;
@@ -151,7 +151,7 @@ private:
 		std::string encoded;
 		deliver to;
 	};
-	std::atomic<clock::rep> heard_{clock::now().time_since_epoch().count()};
+	std::atomic<boot_clock::rep> heard_{boot_clock::now().time_since_epoch().count()};
 	mutable std::mutex mutex_;
 	std::uint64_t epoch_ = 0;
 	pusher push_;

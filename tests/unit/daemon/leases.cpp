@@ -328,9 +328,9 @@ TEST_F(daemon_leases, who_does_not_answer_loses_it)
 	std::thread changer([&] { EXPECT_EQ(client_->unlink(me(), client_->root().fh, "f"), 0); });
 	ASSERT_TRUE(eventually([&] { return a.told_of(f.attr.fid); }));
 	auto &table = server_->files().leases;
-	table.expire(std::chrono::steady_clock::now() + coop::daemon::lease_answer_time / 2);
+	table.expire(coop::boot_clock::now() + coop::daemon::lease_answer_time / 2);
 	EXPECT_TRUE(std::filesystem::exists(tree_ / "f"));
-	table.expire(std::chrono::steady_clock::now() + coop::daemon::lease_answer_time);
+	table.expire(coop::boot_clock::now() + coop::daemon::lease_answer_time);
 	changer.join();
 	EXPECT_FALSE(std::filesystem::exists(tree_ / "f"));
 	EXPECT_TRUE(stats_say("leases_unanswered 1"));

@@ -12,7 +12,7 @@ using namespace rig;
 class daemon_leases_of_a_silent_client : public daemon_test
 {
 protected:
-	using clock = std::chrono::steady_clock;
+	using clock = coop::boot_clock;
 	bool stats_say(const std::string &line)
 	{
 		return server_->stats_text().find("\n" + line + "\n") != std::string::npos;
