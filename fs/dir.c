@@ -186,6 +186,8 @@ static struct dentry *coop_lookup(struct inode *dir, struct dentry *dentry, unsi
 	u64 asked;
 
 	inode = find_name(who, dir, &dentry->d_name, flags, &asked, &shared);
+	if (inode == ERR_PTR(-ESTALE))
+		return ERR_PTR(coop_gone_error(dir, -ESTALE));
 
 	set_bit(COOP_I_LOOKUP, &coop_i(dir)->flags);
 	if (inode == ERR_PTR(-ENOENT))
@@ -373,7 +375,7 @@ static int make_name(struct inode *dir, struct dentry *dentry, struct coop_call 
 	err = change_names(dir, call, NULL, NULL);
 	d_drop(dentry);
 	if (err)
-		return err;
+		return coop_gone_error(dir, err);
 	inode = coop_iget(dir->i_sb, &call->res.attr, call->res.fh.p, call->res.fh.len, asked);
 	if (IS_ERR(inode))
 		return PTR_ERR(inode);
@@ -481,7 +483,7 @@ static int make_nameless(struct inode *dir, struct dentry *dentry, struct coop_c
 
 	err = coop_call_run(call);
 	if (err)
-		return err;
+		return coop_gone_error(dir, err);
 	inode = coop_iget(dir->i_sb, &call->res.attr, call->res.fh.p, call->res.fh.len, asked);
 	if (IS_ERR(inode))
 		return PTR_ERR(inode);

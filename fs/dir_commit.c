@@ -125,8 +125,8 @@ int coop_dir_fsync(struct file *file, loff_t start, loff_t end, int datasync)
 	if (lost || failed_at_storage(err))
 		mapping_set_error(dir->i_mapping, err ?: -EIO);
 	coop_call_put(call);
-	/* We removed the directory: it has no names. */
-	if (err == -ESTALE && !dir->i_nlink)
+	/* The directory was removed: it has no names. */
+	if (err == -ESTALE && coop_gone(dir))
 		err = 0;
 	told = file_check_and_advance_wb_err(file);
 	return err ?: told;

@@ -380,6 +380,22 @@ int coop_getattr(struct mnt_idmap *idmap, const struct path *path, struct kstat 
 int coop_setattr(struct mnt_idmap *idmap, struct dentry *dentry, struct iattr *attr);
 int coop_permission(struct mnt_idmap *idmap, struct inode *inode, int mask);
 
+/* ---- gone.c: directories that other nodes removed ---- */
+/*
+ * After storage answered ESTALE to GETATTR: 0 if the known attributes are the answer, which then
+ * have link count 0; else -ESTALE.
+ */
+int coop_gone_attributes(struct inode *inode);
+/* After another ESTALE: was it removed? May ask storage. */
+bool coop_gone(struct inode *inode);
+/* The same of a call with a path. False also if the VFS must walk the path again. */
+bool coop_gone_known(struct inode *inode);
+/* The error of a call that names something in the directory. */
+static inline int coop_gone_error(struct inode *dir, int err)
+{
+	return err == -ESTALE && coop_gone_known(dir) ? -ENOENT : err;
+}
+
 /* ---- content.c: the version of the pages ---- */
 /* A WRITE under way. */
 struct coop_change {

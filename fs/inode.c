@@ -334,10 +334,8 @@ static int ask_attr(struct inode *inode)
 	if (!err)
 		coop_attr_learn(inode, &call->res.attr, asked);
 	coop_call_put(call);
-	/* Unlinked while open here: the known attributes are all that we can get. */
-	if (err == -ESTALE && !inode->i_nlink)
-		err = 0;
-	return err;
+	/* The known attributes may be all that we can get. */
+	return err == -ESTALE ? coop_gone_attributes(inode) : err;
 }
 
 int coop_revalidate(struct inode *inode, bool force)
@@ -432,7 +430,7 @@ static int ask_access(struct inode *inode, const struct cred *who, u32 wanted)
 	if (!err)
 		coop_lease_allow(inode, who, COOP_MAY_ACCESS * wanted, asked);
 	coop_call_put(call);
-	return err;
+	return err == -ESTALE && coop_gone_known(inode) ? 0 : err; /* the known mode permits it */
 }
 
 /*

@@ -227,7 +227,7 @@ static int list_fill(struct coop_list *l, struct file *file, u64 cookie, bool pl
 		l->shared |= call->shared_dir;
 	}
 	coop_call_put(call);
-	return err;
+	return err == -ESTALE && coop_gone(dir) ? -ENOENT : err;
 }
 
 /* Creates a dentry and an inode for an entry, or updates the existing ones. */

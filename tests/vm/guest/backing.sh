@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # coopfs.ko and the FUSE program over exported file systems that offer more than the usual one,
-# or grant less: one shares blocks between files, one has quotas.
+# or grant less: one shares blocks between files, one has quotas, one has no handles.
 #
 #: programs coopfsd coopfs coopfs-fuse coop-posix mkfs.ext4 mkfs.xfs
 #: modules crc32_generic libcrc32c hmac sha256_generic ib_core loop ext4 crc32c_generic quota_v2 xfs fuse
@@ -8,6 +8,7 @@
 #: deadline 240
 
 server=127.0.0.1
+device=
 
 setup()
 {
@@ -35,6 +36,7 @@ ends()
 	end_serve
 	umount /srv
 	losetup -d "$device"
+	device=
 }
 
 after_failure()
@@ -45,7 +47,7 @@ after_failure()
 	# The next test makes its own file system and starts its own daemon.
 	end_serve
 	! mounted /srv || umount -l /srv
-	losetup -d "$device"
+	[ -z "$device" ] || losetup -d "$device"
 } 2>&1
 
 area() { coop-posix "$1" "$2" "$3" 2>/tmp/said || die "$2: $(cat /tmp/said | tr '\n' ';')"; }
@@ -72,4 +74,37 @@ test_quota()
 	area quota /mnt/f /mnt/a
 	fuse_unmount f
 	ends
+}
+
+# A file system without handles is exported by paths, and a restart of the daemon forgets long ones.
+# A directory that storage does not find any more, but has, must not seem to be removed and empty.
+in_lost_directory()
+{
+	cd "/mnt/a/$long/kept"
+	end_serve
+	(cd / && serve $server /srv) # else the daemon would work there, too
+	# The look-ups that ask whether it was removed show storage its path again.
+	for _right in "x:ls ." "text:cat x" ":touch x" "2:stat -c %h ." "x:ls ."; do
+		_said=$(${_right#*:} 2>&1) && [ "$_said" = "${_right%%:*}" ] && continue
+		case $_said in
+		*[Ss]tale*) ;;
+		*) die "'${_right#*:}' without a handle: $_said" ;;
+		esac
+	done
+	[ "$(cat "/mnt/a/$long/kept/x")" = text ] || die "the path does not lead there any more"
+	[ "$(cat x) $(ls .)" = "text x" ] || die "the names are not back"
+}
+test_lost_handle()
+{
+	mount -t ramfs srv /srv
+	serve $server /srv
+	kmount a $server readahead=64
+	kmount b $server readahead=64
+	long=$(printf '%0120d' 0)
+	mkdir -p "/mnt/a/$long/kept"
+	echo text >"/mnt/a/$long/kept/x"
+	(in_lost_directory)
+	down a b
+	end_serve
+	umount /srv
 }

@@ -373,6 +373,41 @@ test_many()
 	mode_is 600 /mnt/a/many/1 && mode_is 600 /mnt/a/many/9600 || die "an old mode"
 }
 
+links_of_9() { [ "$(stat -L -c %h /proc/self/fd/9)" = "$1" ]; }
+
+# A working directory that another node has removed is as on a local file system.
+in_removed_directory()
+{
+	cd /mnt/a/gone/below
+	exec 9<.
+	rm -r /mnt/b/gone
+	until_true 60 "no name is left" links_of_9 0
+	for _call in "cat x" "mkdir x" "touch x" "rm x" "rmdir x" "mkfifo x" "ln -s x y" "mv x y" "cat ../x"; do
+		_said=$($_call 2>&1) && die "'$_call' succeeded in a removed directory"
+		case $_said in
+		*"No such file"*) ;;
+		*) die "'$_call' in a removed directory: $_said" ;;
+		esac
+	done
+	_said=$(ls . 2>&1) || die "'ls .' in a removed directory: $_said"
+	[ -z "$_said" ] || die "names in a removed directory: $_said"
+	[ -d . ] && [ -r . ] || die "the directory cannot be looked at"
+	sync . || die "fsync of a removed directory"
+	# Another one of that name is another directory, also for the next walk.
+	mkdir -p /mnt/b/gone/below
+	echo new >/mnt/b/gone/below/x
+	[ "$(cat /mnt/a/gone/below/x)" = new ] || die "the new directory was not found"
+	links_of_9 0 || die "the old directory has links again"
+	if cat x 2>/dev/null; then die "the old directory has names"; fi
+}
+test_removed_directory()
+{
+	mkdir -p /mnt/a/gone/below
+	stat /mnt/b/gone/below
+	(in_removed_directory)
+	rm -r /mnt/a/gone
+}
+
 # nolease: the client asks storage each time.
 test_nolease()
 {
