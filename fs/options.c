@@ -237,10 +237,20 @@ static int parse_key_data(struct fs_context *fc, const struct fs_parameter *para
 	return opt->key ? 0 : -ENOMEM;
 }
 
-/* Options in fstab that other programs read. */
+/*
+ * Options of every mount that the VFS does not take itself, and that have no effect here: storage
+ * keeps the times and versions of files.
+ */
+static const char *const idle[] = {
+	"defaults",    "relatime",      "norelatime", "atime",      "diratime", "nodiratime",
+	"strictatime", "nostrictatime", "iversion",   "noiversion", "silent",   "loud",
+};
+
+/* Options in fstab that other programs read, or that need nothing. */
 static bool is_for_others(const char *name)
 {
-	return !strcmp(name, "_netdev") || !strncmp(name, "x-", 2);
+	return !strcmp(name, "_netdev") || !strncmp(name, "x-", 2) ||
+	       match_string(idle, ARRAY_SIZE(idle), name) >= 0;
 }
 
 int coop_options_parse(struct fs_context *fc, struct fs_parameter *param)

@@ -110,6 +110,27 @@ test_remount()
 	umount /mnt/a
 }
 
+# Options of every file system are taken from mount(8) and, by the kernel, from a mount program that
+# leaves them to it; so is a remount that repeats all options.
+test_every_option()
+{
+	install
+	words="key=/tmp/key,$(options a),readahead=64,defaults,nodiratime,strictatime,lazytime,iversion,relatime"
+	modprobe coopfs
+	for by in mount "busybox mount -i"; do
+		$by -t coopfs -o "$words" $server:/data /mnt/a 2>/tmp/said || die "$by: $(cat /tmp/said)"
+		$by -t coopfs -o "remount,$words" $server:/data /mnt/a 2>/tmp/said || die "$by, remount: $(cat /tmp/said)"
+		has a readahead=64 || die "$by: readahead changed"
+		umount /mnt/a
+	done
+	: >/etc/fstab
+	mount -t coopfs -o "$words,nosymfollow" $server:/data /mnt/a
+	mount -o remount,ro /mnt/a # this repeats what the table of mounts has
+	has a nosymfollow || die "nosymfollow is gone"
+	has a ro || die "the mount is still writable"
+	umount /mnt/a
+}
+
 # A mistake in the command line is named in the message, and nothing is mounted.
 test_what_is_wrong()
 {
