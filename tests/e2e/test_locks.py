@@ -17,6 +17,7 @@ import threading
 import pytest
 
 from cluster import DEADLINE, wait_for
+from test_leases import figures
 
 F_OFD_SETLK, F_OFD_SETLKW = 37, 38
 
@@ -122,6 +123,27 @@ def test_ranges_and_who_is_in_the_way(pair):
         # Closing any descriptor of the file releases the process's range locks.
         os.close(os.open(pair[0].path + "/f", os.O_RDONLY))
         wait_for(lambda: not held_by_other(fcntl.lockf, b), "the close ends a's locks")
+
+
+def opened_within_a_lease(node):
+    """Opens the file for reading without a request to storage, which so does not know of it; None: it took one."""
+    before = figures(node)["opens"]
+    fd = os.open(node.path + "/f", os.O_RDONLY)
+    if figures(node)["opens"] > before:
+        return fd
+    os.close(fd)
+    return None
+
+
+@pytest.mark.parametrize("end", [lambda fd: fcntl.lockf(fd, fcntl.LOCK_UN), os.close], ids=["unlock", "close"])
+def test_an_open_file_that_storage_does_not_know_releases_locks(pair, end):
+    """A process' range locks belong to the process, whichever descriptor of the file it uses."""
+    with opened(pair[0], flags=os.O_RDONLY) as (locked,):
+        second = wait_for(lambda: opened_within_a_lease(pair[0]), "an open without a request")
+        fcntl.lockf(locked, fcntl.LOCK_SH)
+        end(second)
+        with opened(pair[1]) as (there,):
+            wait_for(lambda: not held_by_other(fcntl.lockf, there), "the lock is released")
 
 
 def test_locks_of_an_open_file_description(pair):

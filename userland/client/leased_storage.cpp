@@ -316,7 +316,8 @@ public:
 	bool cancel_lock(std::uint64_t cookie) override { return under_->cancel_lock(cookie); }
 	int unlock(const handle &fh, std::uint64_t open_id, const coop_st_lock &what) override
 	{
-		return opens_.unsaid(open_id) ? 0 : under_->unlock(fh, open_id, what);
+		// The owner may hold a lock that it took through another open file of this one.
+		return under_->unlock(fh, opens_.unsaid(open_id) ? 0 : open_id, what);
 	}
 	int test_lock(const handle &fh, std::uint64_t open_id, coop_st_lock &what) override
 	{

@@ -142,17 +142,23 @@ bool storage_locks::cancel(std::uint64_t cookie)
 	return true;
 }
 
-int storage_locks::unlock(const lock_book::lock &l)
+int storage_locks::unlock(lock_book::lock l)
 {
-	if (!book().holds(l))
+	const std::uint64_t through = book().taken_through(l);
+	if (!through)
 		return 0;
+	const bool any = !l.open_id;
+	if (any)
+		l.open_id = through;
 	book().freed(l);
 	coop_st_body got{};
 	std::string text;
 	// Completed even if its caller has gone: other owners wait for the lock.
 	const int err = link_.ask(COOP_ST_UNLOCK, body_of(l), got, text, nullptr, {},
 				  [under_way = releasing(l)](storage_link::outcome &) {});
-	return err == -EINTR || err == -ETIMEDOUT ? 0 : err;
+	// A close of that other open file meanwhile has released the lock.
+	const bool gone = any && err == -EBADF;
+	return err == -EINTR || err == -ETIMEDOUT || gone ? 0 : err;
 }
 
 int storage_locks::test(lock_book::lock &l)

@@ -33,7 +33,7 @@ public:
 		 std::uint64_t &cookie);
 	// False: too late, 'done' has been or will be called.
 	[[nodiscard]] bool cancel(std::uint64_t cookie);
-	int unlock(const lock_book::lock &);
+	int unlock(lock_book::lock);
 	// what: in the wanted lock, out a conflicting one, or COOP_ST_LOCK_NONE.
 	int test(lock_book::lock &);
 
