@@ -248,6 +248,50 @@ def test_writes_go_on_after_a_restart(cluster):
     assert get(cluster.export + "/f") == b"before after"
 
 
+# Changes names until it is told to end. What it makes is its own, so that no call may fail.
+NAMER = """
+import os, select, sys
+def create(path):
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+calls = 0
+print("ready", flush=True)
+while not select.select([0], [], [], 0)[0]:
+    x, y, z = (f"{sys.argv[1]}/{letter}{calls}" for letter in "xyz")
+    for call, *args in ((os.mkdir, x), (os.rmdir, x), (create, x), (os.link, x, y), (os.rename, x, z), (os.unlink, y),
+                        (os.unlink, z), (os.symlink, "there", x), (os.unlink, x), (os.mkfifo, x), (os.unlink, x)):
+        call(*args)
+        calls += 1
+"""
+
+
+def test_a_change_of_names_runs_once_over_a_restart(cluster):
+    nodes = cluster.connected(2)
+    with contextlib.ExitStack() as stack:
+        namers = []
+        for i in range(4):
+            os.mkdir(f"{cluster.export}/{i}")
+            namers.append(stack.enter_context(subprocess.Popen(
+                [sys.executable, "-c", NAMER, f"{nodes[i % 2].path}/{i}"], text=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)))
+            stack.callback(namers[-1].kill)
+        for namer in namers:
+            assert namer.stdout.readline() == "ready\n"
+        for _ in range(8):
+            before = made(cluster)
+            wait_for(lambda: made(cluster) >= before + 200, "the calls go on")  # noqa: B023
+            cluster.daemon.process.kill()
+            cluster.daemon.start()
+        for namer in namers:
+            _, errors = namer.communicate("end\n", timeout=2 * DEADLINE)
+            assert namer.returncode == 0, errors
+    assert not [name for i in range(4) for name in os.listdir(f"{cluster.export}/{i}")]
+
+
+def made(cluster):
+    """How many calls these programs have made, as the names in the export tell."""
+    return sum(int(name[1:]) for i in range(4) for name in os.listdir(f"{cluster.export}/{i}"))
+
+
 def test_peers_find_each_other_again_after_a_restart(cluster, data):
     a, b = cluster.connected(2)
     get(a.path + "/f")

@@ -346,39 +346,28 @@ int service::create(const exported &in, session &s, call r, reply &out)
 {
 	const int access = access_mode(r.body.flags);
 	inode_ref dir, n;
-	unique_fd path, made;
+	named_file f;
 	if (int err = openable(r.body))
 		return err;
 	if (int err = directory(in, r.body.fh, dir))
 		return err;
 	if (hidden(in, *dir, view(r.body.name)))
 		return -EPERM;
-	if (int err = making_as(r.body.cred, r.body.mode, [&] {
-		    if (in.spec().read_only) {
-			    const int e = in.walk(dir->path.get(), view(r.body.name), path);
-			    return e == -ENOENT                          ? -EROFS
-				   : !e && r.body.flags & COOP_ST_O_EXCL ? -EEXIST
-									 : e;
-		    }
-		    std::lock_guard lock(dir->mutex); // no client removes the name in between
-		    const int e = in.make(dir->path.get(), view(r.body.name),
-					  access == O_RDONLY ? O_RDONLY : O_RDWR, r.body.mode, path,
-					  made);
-		    return e == -EEXIST && !(r.body.flags & COOP_ST_O_EXCL)
-				   ? in.walk(dir->path.get(), view(r.body.name), path)
-				   : e;
-	    }))
+	if (int err = name_file(in, s, r, *dir, access == O_RDONLY ? O_RDONLY : O_RDWR, f))
 		return err;
-	if (int err = entry(s, r, *dir, view(r.body.name), std::move(path), out, &n))
+	if (int err = entry(s, r, *dir, view(r.body.name), std::move(f.path), out, &n))
 		return err;
 	if (int err = has_content(*n))
 		return err;
 	{
 		std::lock_guard lock(n->mutex);
 		unique_fd checked;
-		if (made) // its mode need not permit the access that its creation gives
-			n->offer_locked(std::move(made), access != O_RDONLY);
-		else if (int err = as(r.body.cred, [&] { return n->reopen(access, checked); }))
+		// Its mode need not permit the access that its creation gives.
+		if (f.made)
+			n->offer_locked(std::move(f.made), access != O_RDONLY);
+		else if (int err = f.ours ? 0 : as(r.body.cred, [&] {
+				 return n->reopen(access, checked);
+			 }))
 			return err;
 	}
 	return opened(s, std::move(n), r, 0, {}, out);

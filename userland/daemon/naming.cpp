@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
+#include <utility>
 
 #include "userland/daemon/identity.hpp"
 #include "userland/daemon/service.hpp"
@@ -29,9 +30,32 @@ int checked(std::string_view name)
 	return name.size() > COOP_ST_NAME_MAX ? -ENAMETOOLONG : -EINVAL;
 }
 
+bool same_inode(int a, int b)
+{
+	struct stat x, y;
+	return !::fstatat(a, "", &x, AT_EMPTY_PATH) && !::fstatat(b, "", &y, AT_EMPTY_PATH) &&
+	       x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
 } // namespace
 
-template <class act> int service::add(const exported &in, session &s, call r, reply &out, act make)
+names_once service::once(const exported &in, session &s, call r, const inode &dir,
+			 const inode *other)
+{
+	names_once o(s.names(done), r.head.id, stable.verifier(in.fs(), {}),
+		     r.head.flags & COOP_ST_F_REPEAT);
+	// The client takes the change for one of this run. It must learn if an fsync failed since.
+	if (o.verifier_differs()) {
+		stable.failed(dir.file);
+		if (other)
+			stable.failed(other->file);
+	}
+	return o;
+}
+
+template <class act>
+int service::add(const exported &in, session &s, call r, reply &out, mode_t type,
+		 const inode *linked, act make)
 {
 	inode_ref dir;
 	unique_fd path;
@@ -43,19 +67,65 @@ template <class act> int service::add(const exported &in, session &s, call r, re
 	if (hidden(in, *dir, name))
 		return -EPERM;
 	int err;
+	names_once attempt = once(in, s, r, *dir);
+	const auto is_ours = [&] {
+		return linked ? same_inode(path.get(), linked->path.get())
+			      : attempt.born(path.get(), type, r.body.cred.uid);
+	};
 	{
 		std::lock_guard names(dir->mutex); // no client removes it before we look it up
 		err = making_as(r.body.cred, r.body.mode, [&] {
-			const int made = make(dir->path.get(), name.c_str()) ? -errno : 0;
-			return made ? made : in.walk(dir->path.get(), name, path);
+			const int made = attempt.run(
+				[&] { return make(dir->path.get(), name.c_str()) ? -errno : 0; },
+				[&](int e) {
+					return e == -EEXIST &&
+					       !in.walk(dir->path.get(), name, path) && is_ours() &&
+					       (!linked || attempt.touched(path.get()));
+				});
+			if (made)
+				return made;
+			// Others may have changed the name since an earlier process made it.
+			const int e = path ? 0 : in.walk(dir->path.get(), name, path);
+			return attempt.answer() && (e == -ENOENT || (!e && !is_ours())) ? -ESTALE
+											: e;
 		});
 	}
 	return err ? err : entry(s, r, *dir, name, std::move(path), out, nullptr);
 }
 
+int service::name_file(const exported &in, session &s, call r, inode &dir, int access,
+		       named_file &f)
+{
+	const std::string name(view(r.body.name));
+	const bool exclusive = r.body.flags & COOP_ST_O_EXCL;
+	names_once attempt = once(in, s, r, dir);
+	const auto is_ours = [&] {
+		f.ours = !in.walk(dir.path.get(), name, f.path) &&
+			 attempt.born(f.path.get(), S_IFREG, r.body.cred.uid);
+		return f.ours;
+	};
+	return making_as(r.body.cred, r.body.mode, [&] {
+		if (in.spec().read_only) {
+			const int e = in.walk(dir.path.get(), name, f.path);
+			return e == -ENOENT ? -EROFS : !e && exclusive ? -EEXIST : e;
+		}
+		std::lock_guard lock(dir.mutex); // no client removes the name in between
+		int e = attempt.run(
+			[&] {
+				return in.make(dir.path.get(), name, access, r.body.mode, f.path,
+					       f.made);
+			},
+			[&](int failed) { return failed == -EEXIST && is_ours(); });
+		// Others may have changed the name since an earlier process made it.
+		if (!e && !f.path && !is_ours())
+			e = exclusive ? -ESTALE : -EEXIST;
+		return e == -EEXIST && !exclusive ? in.walk(dir.path.get(), name, f.path) : e;
+	});
+}
+
 int service::mkdir(const exported &in, session &s, call r, reply &out)
 {
-	const int err = add(in, s, r, out, [&](int dir, const char *name) {
+	const int err = add(in, s, r, out, S_IFDIR, nullptr, [&](int dir, const char *name) {
 		return ::mkdirat(dir, name, r.body.mode & 07777);
 	});
 	inode_ref made;
@@ -92,7 +162,7 @@ int service::mknod(const exported &in, session &s, call r, reply &out)
 		return -EINVAL;
 	}
 	const dev_t device = ::makedev(static_cast<unsigned>(major), static_cast<unsigned>(minor));
-	return add(in, s, r, out,
+	return add(in, s, r, out, mode & S_IFMT, nullptr,
 		   [&](int dir, const char *name) { return ::mknodat(dir, name, mode, device); });
 }
 
@@ -103,7 +173,7 @@ int service::link(const exported &in, session &s, call r, reply &out)
 		return err;
 	// Through /proc, because linking by descriptor needs a capability that users lack.
 	const std::string self = "/proc/self/fd/" + std::to_string(node->path.get());
-	if (int err = add(in, s, r, out, [&](int dir, const char *name) {
+	if (int err = add(in, s, r, out, 0, node.get(), [&](int dir, const char *name) {
 		    return ::linkat(AT_FDCWD, self.c_str(), dir, name, AT_SYMLINK_FOLLOW);
 	    }))
 		return err;
@@ -122,7 +192,7 @@ int service::symlink(const exported &in, session &s, call r, reply &out)
 	const std::string target(view(r.body.text));
 	if (target.empty() || target.find('\0') != target.npos)
 		return -EINVAL;
-	return add(in, s, r, out, [&](int dir, const char *name) {
+	return add(in, s, r, out, S_IFLNK, nullptr, [&](int dir, const char *name) {
 		return ::symlinkat(target.c_str(), dir, name);
 	});
 }
@@ -221,7 +291,7 @@ int service::removing(const exported &in, const inode &dir, victim &gone, const 
 	return err;
 }
 
-int service::remove(const exported &in, call r, int flags)
+int service::remove(const exported &in, session &s, call r, int flags)
 {
 	inode_ref dir;
 	const std::string name(view(r.body.name));
@@ -231,26 +301,33 @@ int service::remove(const exported &in, call r, int flags)
 		return err;
 	if (hidden(in, *dir, name))
 		return -ENOENT;
+	names_once attempt = once(in, s, r, *dir);
+	if (const auto known = attempt.answer())
+		return *known;
 	std::lock_guard names(dir->mutex); // the name must not change between lookup and removal
+	if (attempt.taken(attempt.takes(dir->path.get(), name)))
+		return attempt.run([] { return 0; });
 	victim gone;
 	if (int err = find_victim(in, *dir, name, r.body.cred, gone))
 		return err;
 	return removing(in, *dir, gone, r.body.cred, [&] {
-		return ::unlinkat(dir->path.get(), name.c_str(), flags) ? -errno : 0;
+		return attempt.run([&] {
+			return ::unlinkat(dir->path.get(), name.c_str(), flags) ? -errno : 0;
+		});
 	});
 }
 
-int service::unlink(const exported &in, session &, call r, reply &)
+int service::unlink(const exported &in, session &s, call r, reply &)
 {
-	return remove(in, r, 0);
+	return remove(in, s, r, 0);
 }
 
-int service::rmdir(const exported &in, session &, call r, reply &)
+int service::rmdir(const exported &in, session &s, call r, reply &)
 {
-	return remove(in, r, AT_REMOVEDIR);
+	return remove(in, s, r, AT_REMOVEDIR);
 }
 
-int service::rename(const exported &in, session &, call r, reply &)
+int service::rename(const exported &in, session &s, call r, reply &)
 {
 	inode_ref from, to;
 	const std::string name(view(r.body.name)), name2(view(r.body.name2));
@@ -270,29 +347,40 @@ int service::rename(const exported &in, session &, call r, reply &)
 		return -ENOENT;
 	if (hidden(in, *to, name2))
 		return -EPERM;
-	unique_fd path;
+	names_once attempt = once(in, s, r, *from, to.get());
+	if (const auto known = attempt.answer())
+		return *known;
 	std::unique_lock first(from->mutex, std::defer_lock), second(to->mutex, std::defer_lock);
 	if (from == to)
 		first.lock();
 	else
 		std::lock(first, second);
-	victim gone;
-	if (int err = flags ? 0 : find_victim(in, *to, name2, r.body.cred, gone))
-		return err;
-	gone.replaced = true;
-	if (int err = removing(in, *to, gone, r.body.cred, [&] {
-		    if (::renameat2(from->path.get(), name.c_str(), to->path.get(), name2.c_str(),
-				    flags))
-			    return -errno;
-		    if (in.by_path())
-			    (void)in.walk(to->path.get(), name2, path);
-		    return 0;
-	    }))
-		return err;
-	if (!path)
-		return 0;
+	if (attempt.taken(attempt.takes(from->path.get(), name))) {
+		if (int err = attempt.run([&] {
+			    return identify(to->path.get(), name2) == attempt.source() ? 0
+										       : -ENOENT;
+		    }))
+			return err;
+	} else {
+		victim gone;
+		if (int err = flags ? 0 : find_victim(in, *to, name2, r.body.cred, gone))
+			return err;
+		gone.replaced = true;
+		if (int err = removing(in, *to, gone, r.body.cred, [&] {
+			    return attempt.run([&] {
+				    return ::renameat2(from->path.get(), name.c_str(),
+						       to->path.get(), name2.c_str(), flags)
+						   ? -errno
+						   : 0;
+			    });
+		    }))
+			return err;
+	}
+	unique_fd path;
 	exported::named named;
-	if (!in.name_of(path.get(), to->handle, name2, named))
+	if (in.by_path() &&
+	    !as(r.body.cred, [&] { return in.walk(to->path.get(), name2, path); }) &&
+	    !in.name_of(path.get(), to->handle, name2, named))
 		in.moved(named.handle, to->handle, name2);
 	return 0;
 }

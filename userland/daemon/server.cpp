@@ -20,7 +20,8 @@ namespace
 
 using asio::ip::tcp;
 
-// How descriptors are divided. A connection takes one. An inode takes two, and a third while a
+// How descriptors are divided. A connection takes one, and its
+// session's file of changes another. An inode takes two, and a third while a
 // client may open it within a lease (lease_table::guards_max()), or for the moment in which its
 // data descriptor is replaced.
 struct descriptor_shares {
@@ -37,8 +38,8 @@ descriptor_shares share_descriptors(unsigned connections, std::size_t inodes)
 	const std::size_t rest = all > fixed ? all - fixed : 0;
 	const auto served =
 		static_cast<unsigned>(std::clamp<std::size_t>(rest / 4, 1, connections));
-	const std::size_t most =
-		std::max<std::size_t>((rest - std::min<std::size_t>(served, rest)) / per_inode, 8);
+	const std::size_t sessions = std::min<std::size_t>(std::size_t{2} * served, rest);
+	const std::size_t most = std::max<std::size_t>((rest - sessions) / per_inode, 8);
 	if (served < connections)
 		spdlog::warn("{} descriptors (ulimit -n): {} connections at most, not {}", all,
 			     served, connections);
@@ -90,6 +91,7 @@ server::server(const settings &s) :
 					     s.lock_grace);
 	for (const auto &e : service_->exports())
 		lanes_.add(e->name());
+	service_->done.limit(max_connections_);
 	service_->leases.run_by([this](const exported &in, std::function<void()> work) {
 		lane_of(in).wait(std::move(work));
 	});
@@ -290,6 +292,7 @@ void server::forget_locked(session &s)
 	s.over = true;
 	service_->recovery.ended(
 		s.id); // under the mutex: later it could be a new session of the same id
+	service_->done.forget(s.id);
 }
 
 void server::push_roles()
@@ -348,6 +351,9 @@ void server::reap()
 			grace_over_ = true;
 			for (const auto &e : service_->exports())
 				lane_of(*e).wait([&in = *e] { in.unnamed().end_grace(); });
+			lane_of(*service_->exports().front()).wait([this] {
+				service_->done.end_grace();
+			});
 		}
 		reap();
 	}));

@@ -91,6 +91,7 @@ service::service(std::vector<std::unique_ptr<exported>> exports, std::size_t ino
 		 std::chrono::milliseconds grace) :
 	inodes(inodes_max),
 	stable(state, boot_id),
+	done(state, stable.boot()),
 	recovery(state, grace),
 	exports_(std::move(exports))
 {

@@ -18,6 +18,7 @@
 #include "userland/daemon/lock_recovery.hpp"
 #include "userland/daemon/locks.hpp"
 #include "userland/daemon/members.hpp"
+#include "userland/daemon/names_once.hpp"
 #include "userland/daemon/replaced.hpp"
 #include "userland/daemon/session.hpp"
 #include "userland/daemon/stability.hpp"
@@ -83,6 +84,7 @@ public:
 	inode_table inodes;
 	replaced_files replaced;
 	stability stable;
+	done_files done;
 	lock_table locks;
 	lock_recovery recovery;
 	lease_table leases{inodes};
@@ -143,9 +145,22 @@ private:
 	int fallocate(const exported &, session &, call, reply &);
 	int seek(const exported &, session &, call, reply &);
 	int copy(const exported &, session &, call, reply &);
-	int remove(const exported &, call, int flags);
-	// Creates a name: make(directory, name) as the caller, then looks its entry up.
-	template <class act> int add(const exported &, session &, call, reply &, act make);
+	int remove(const exported &, session &, call, int flags);
+	// Creates a name: make(directory, name) as the caller, then looks its entry up. type: of
+	// the file that it makes; linked: or the file that gets another name.
+	template <class act>
+	int add(const exported &, session &, call, reply &, mode_t type, const inode *linked,
+		act make);
+	// Creates a file's name as the caller, or finds the file that has it; not with EXCL.
+	struct named_file {
+		unique_fd path;
+		unique_fd made;    // opened by its creation
+		bool ours = false; // an earlier process made it for this request
+	};
+	int name_file(const exported &, session &, call, inode &dir, int access, named_file &);
+	// For a request that changes names in these directories.
+	names_once once(const exported &, session &, call, const inode &dir,
+			const inode *other = nullptr);
 
 	// The file that a removal or a rename takes a name from; forgotten afterwards if that was
 	// its last.

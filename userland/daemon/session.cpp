@@ -92,6 +92,12 @@ bool session::take_back(std::uint64_t open_id, const open_file &f)
 	return true;
 }
 
+done_names *session::names(done_files &files)
+{
+	std::call_once(names_asked_, [&] { names_ = files.open(id, over); });
+	return names_.get();
+}
+
 std::size_t session::opens() const
 {
 	std::lock_guard lock(mutex_);

@@ -20,6 +20,7 @@
 
 #include "coop/boot_clock.hpp"
 #include "userland/daemon/audiences.hpp"
+#include "userland/daemon/done_names.hpp"
 #include "userland/daemon/inodes.hpp"
 #include "userland/daemon/payload.hpp"
 
@@ -92,6 +93,9 @@ public:
 	bool take_back(std::uint64_t open_id, const open_file &);
 	std::size_t opens() const;
 
+	// What its changes of names came to; null: nothing is kept.
+	done_names *names(done_files &);
+
 	enum class verdict {
 		run,      // first time: execute, then call done()
 		answered, // 'out' is the encoded reply
@@ -162,6 +166,8 @@ private:
 	std::deque<std::uint64_t> given_up_;
 	std::unordered_map<std::uint64_t, kept> replies_;
 	std::deque<std::uint64_t> order_; // finished ones, oldest first
+	std::once_flag names_asked_;
+	std::unique_ptr<done_names> names_;
 };
 
 } // namespace coop::daemon

@@ -34,6 +34,8 @@ public:
 
 	// fs: of the export. Call before a change, and after an fsync.
 	std::uint64_t verifier(std::uint64_t fs, const coop_fid &) const;
+	// Of the kernel that holds the page cache; empty: not known.
+	const std::string &boot() const { return boot_id_; }
 	// Records that an fsync of this file failed.
 	void failed(const coop_fid &);
 

@@ -193,6 +193,19 @@ int state_directory::replace(const std::string &name, std::string_view bytes, sy
 		      : write_whole(dir_.get(), name, bytes, {secret, existing::replace, s});
 }
 
+int state_directory::open(const std::string &name, unique_fd &out) const
+{
+	if (error_)
+		return error_;
+	out = unique_fd(::openat(dir_.get(), name.c_str(),
+				 O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC,
+				 secret));
+	struct stat st;
+	if (!out || ::fstat(out.get(), &st))
+		return errno == ELOOP || errno == EACCES ? -EPERM : -errno;
+	return is_own_file(st) ? 0 : -EPERM;
+}
+
 int state_directory::remove(const std::string &name) const
 {
 	if (error_)

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT
+// done_names.hpp - which changes of names a session's requests have made, kept over the end of the
+// daemon's process.
+//
+// A client repeats a request whose reply it did not get. If the process that made the change has
+// ended, its memory of replies is gone, and a second MKDIR would fail because of the first. So each
+// session has a file in the state directory. What was written there stays when the process is
+// killed, and is never synced: a crash of the machine makes all changes uncertain, and a file of
+// another boot is void. Written, not mapped: a store into a mapped file ends the process if the
+// disk is full or broken.
+//
+// A change is noted when it is about to be made, and its outcome when it is made, both under the
+// mutex of the directory. A process that ends in between leaves the question open; the next one
+// then looks for traces of the change (names_once.hpp). What cannot be noted is made all the same.
+//
+// The outcomes kept are as many as replies: at most COOP_ST_REQUESTS_MAX requests are in flight and
+// replies keep their order, so twice as many always suffice.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "coop/unique_fd.hpp"
+#include "rpc/storage/message.h"
+#include "userland/daemon/state_directory.hpp"
+
+namespace coop::daemon
+{
+
+// The clock that stamps files, in nanoseconds. Some kernels stamp up to a tick later.
+std::uint64_t change_time_now();
+
+// A file, also after another one got its number. ino 0: there is none.
+struct file_identity {
+	std::uint64_t ino = 0;
+	std::uint64_t born = 0; // ns; 0: not known
+	bool operator==(const file_identity &) const = default;
+};
+
+class done_names
+{
+public:
+	// As in the file. One page holds it whole, so that it is written whole or not at all.
+	struct change {
+		std::uint64_t request = 0; // 0: none
+		std::uint64_t begun = 0;   // change_time_now()
+		std::uint64_t ended = 0;   // 0: not known
+		std::uint64_t verifier = 0;
+		std::uint64_t number = 0; // of the outcome, rising
+		file_identity source;     // that had the name before
+		std::uint32_t status = 0; // 0 or an errno
+		std::uint32_t unused = 0;
+	};
+	static_assert(sizeof(change) == 64);
+	static constexpr std::size_t running_max = COOP_ST_REQUESTS_MAX;
+	static constexpr std::size_t nowhere = running_max;
+	static constexpr std::size_t outcomes_max = 2 * COOP_ST_REQUESTS_MAX;
+
+	// since: when this process began; it has made no change before. name: for messages. Null if
+	// the file cannot be read or written: then nothing is kept. What is not a file of this boot
+	// is made an empty one.
+	static std::unique_ptr<done_names> load(unique_fd, const std::string &boot,
+						std::uint64_t since, std::string name);
+	// Whether the file may hold changes of this boot.
+	static bool is_of(const std::string &boot, std::string_view file);
+
+	// What an earlier process noted of this request. place: of one that has not ended, for
+	// ended(); else nowhere.
+	[[nodiscard]] std::optional<change> earlier(std::uint64_t request, std::size_t &place);
+	// Notes the change and the time. Returns the place to pass to ended(); nowhere: it is not
+	// noted.
+	std::size_t begin(change &);
+	void ended(std::size_t place, const change &, int err);
+	// The request ends without having tried the change.
+	void drop(std::size_t place);
+	// Answered from what was noted: the client may need it once more.
+	void again(const change &);
+	// What earlier processes did, they did until then.
+	std::uint64_t since() const { return since_; }
+
+private:
+	struct head {
+		char magic[16];
+		std::uint8_t boot[32];
+		std::uint8_t unused[16];
+	};
+	static_assert(sizeof(head) == sizeof(change));
+	using contents = std::array<change, running_max + outcomes_max>;
+	static constexpr std::size_t bytes = sizeof(head) + sizeof(contents);
+	static head head_of(const std::string &boot);
+
+	done_names(unique_fd fd, std::uint64_t since, std::string name, const contents &);
+	[[nodiscard]] bool write(std::size_t index, const change &);
+	void keep_locked(change);
+
+	const unique_fd fd_;
+	const std::uint64_t since_;
+	const std::string name_;
+	std::atomic<bool> told_{false}; // that it cannot be written
+	std::mutex mutex_;              // guards what follows
+	std::vector<change> outcomes_;  // of earlier processes
+	// Begun by earlier processes; the client has not repeated them, and may never do so.
+	std::vector<std::pair<std::size_t, change>> left_;
+	std::vector<std::size_t> free_;
+	std::uint64_t number_ = 0; // of the latest outcome
+};
+
+// The files of all sessions.
+class done_files
+{
+public:
+	done_files(const state_directory &, std::string boot);
+	// Before the first is opened: at most so many are, each with a descriptor.
+	void limit(std::size_t most) { most_ = most; }
+	// Null: none can be kept. over: the session has ended; set before forget().
+	std::unique_ptr<done_names> open(const std::string &session, const std::atomic<bool> &over);
+	// The session has ended.
+	void forget(const std::string &session);
+	// Sessions of earlier processes that have not come back have ended.
+	void end_grace();
+
+private:
+	const state_directory dir_;
+	const std::string boot_;
+	const std::uint64_t since_;
+	std::size_t most_ = SIZE_MAX;
+	std::mutex mutex_;
+	std::set<std::string> mine_; // files opened by this process
+	bool told_ = false;          // that none can be kept
+};
+
+} // namespace coop::daemon
