@@ -67,7 +67,7 @@ check-%: deps-build+run+check ## one suite of tests/run: unit, sim, fuzz, lint, 
 	@tests/run $(if $(LONG),--long) $*
 
 vm-programs: deps-build+check+vm $(B)/release/for-check vm-module
-	@$(BUILD) coopfsd coopfs-fuse coopfs ud_verbs coopnet net_conformance conformance-peer coop-pattern coop-fail-nth coop-posix coop-fsx coop-coherence coop-pin coop-between coop-netdev coop-rails coop-verbs
+	@$(BUILD) coopfsd coopfs-fuse coopfs ud_verbs coopnet net_conformance conformance-peer coop-pattern coop-fail-nth coop-posix coop-fsx coop-coherence coop-pin coop-sniff coop-between coop-netdev coop-rails coop-verbs
 
 # Empty, if it is the default for modules of installed kernels.
 ASKED_KVER = $(if $(filter file,$(origin KVER)),,$(KVER))

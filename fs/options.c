@@ -82,6 +82,7 @@ static const struct coop_option table[] = {
 	{"ib_gid", "GID index, 0 to 255", "ib_devname", 0, 255, AT(node.gid_index), .kind = NUMBER,
 	 NEVER_UNSET},
 	{"ib_sl", "0 to 15", "ib", 0, 15, AT(node.sl), .kind = NUMBER, NEVER_UNSET},
+	{"ib_tclass", "0 to 255", "ib", 0, 255, AT(node.tclass), .kind = NUMBER, NEVER_UNSET},
 	{"ib_pkey", "the P_Key of a partition, 1 to 0xffff", "ib", 1, 0xffff, AT(node.pkey),
 	 .kind = NUMBER, .hex = true},
 	{"ib_qkey", "1 to 0xffffffff", "ib", 1, U32_MAX, AT(node.qkey), .kind = NUMBER, .hex = true,

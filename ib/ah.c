@@ -21,9 +21,9 @@
 struct workqueue_struct *coop_ib_wq;
 
 /* Salted: a peer chooses its addresses. */
-static u32 bucket_of(const struct coop_rnic *r, const u8 *gid, u16 lid)
+static u32 bucket_of(const struct coop_rnic *r, const u8 *gid, u16 lid, u32 flow)
 {
-	return jhash(gid, 16, lid ^ (u32)r->node->member_salt) % COOP_AH_BUCKETS;
+	return jhash(gid, 16, (lid | flow << 16) ^ (u32)r->node->member_salt) % COOP_AH_BUCKETS;
 }
 
 /* Frees an entry that no send and no work needs. */
@@ -77,7 +77,8 @@ static void fill(const struct coop_rnic *r, const struct coop_ah *ah, struct rdm
 	 * completions name our GID. */
 	if (port->roce || by_gid) {
 		memcpy(gid.raw, ah->gid, sizeof(gid.raw));
-		rdma_ah_set_grh(attr, &gid, 0, (u8)port->gid_index, AH_HOP_LIMIT, 0);
+		rdma_ah_set_grh(attr, &gid, coop_flow_label(port->gid.raw, ah->gid, ah->flow),
+				(u8)port->gid_index, AH_HOP_LIMIT, (u8)r->node->cfg.tclass);
 	}
 }
 
@@ -163,15 +164,21 @@ static u16 lid_of(const struct coop_rnic *r, const struct coop_addr *to)
 	return r->port.roce ? 0 : to->lid;
 }
 
-struct coop_ah *coop_ah_find(struct coop_rnic *r, const struct coop_addr *to)
+static struct coop_ah *find(struct coop_rnic *r, const struct coop_addr *to, u32 flow)
 {
 	u16 lid = lid_of(r, to);
 	struct coop_ah *ah;
 
-	hlist_for_each_entry(ah, &r->ah.bucket[bucket_of(r, to->gid, lid)], hash)
-		if (ah->lid == lid && ah->sl == to->sl && !memcmp(ah->gid, to->gid, 16))
+	hlist_for_each_entry(ah, &r->ah.bucket[bucket_of(r, to->gid, lid, flow)], hash)
+		if (ah->lid == lid && ah->sl == to->sl && ah->flow == flow &&
+		    !memcmp(ah->gid, to->gid, 16))
 			return ah;
 	return NULL;
+}
+
+struct coop_ah *coop_ah_find(struct coop_rnic *r, const struct coop_addr *to)
+{
+	return find(r, to, 0);
 }
 
 struct coop_ah *coop_ah_line(struct coop_rnic *r, const struct coop_addr *from)
@@ -179,13 +186,13 @@ struct coop_ah *coop_ah_line(struct coop_rnic *r, const struct coop_addr *from)
 	u16 lid = lid_of(r, from);
 	struct coop_ah *ah;
 
-	hlist_for_each_entry(ah, &r->ah.bucket[bucket_of(r, from->gid, lid)], hash)
+	hlist_for_each_entry(ah, &r->ah.bucket[bucket_of(r, from->gid, lid, 0)], hash)
 		if (ah->lid == lid && ah->n_recv && !memcmp(ah->gid, from->gid, 16))
 			return ah;
 	return NULL;
 }
 
-static struct coop_ah *create(struct coop_rnic *r, const struct coop_addr *to)
+static struct coop_ah *create(struct coop_rnic *r, const struct coop_addr *to, u32 flow)
 {
 	struct coop_ah *ah;
 
@@ -201,9 +208,10 @@ static struct coop_ah *create(struct coop_rnic *r, const struct coop_addr *to)
 	memcpy(ah->gid, to->gid, sizeof(ah->gid));
 	ah->lid = lid_of(r, to);
 	ah->sl = to->sl;
+	ah->flow = (u8)flow;
 	INIT_WORK(&ah->first, make_first);
 	INIT_DELAYED_WORK(&ah->second, make_second);
-	hlist_add_head(&ah->hash, &r->ah.bucket[bucket_of(r, ah->gid, ah->lid)]);
+	hlist_add_head(&ah->hash, &r->ah.bucket[bucket_of(r, ah->gid, ah->lid, flow)]);
 	list_add_tail(&ah->link, &r->ah.all);
 	r->ah.n++;
 	return ah;
@@ -219,18 +227,8 @@ void coop_ah_cache_init(struct coop_ah_cache *c)
 	INIT_LIST_HEAD(&c->retired);
 }
 
-struct coop_ah *coop_ah_get(struct coop_rnic *r, const struct coop_addr *to, u64 now)
+static struct coop_ah *use(struct coop_rnic *r, struct coop_ah *ah, u64 now)
 {
-	struct coop_ah *ah;
-
-	lockdep_assert_held(&r->node->lock);
-	if (r->closing)
-		return NULL;
-	ah = coop_ah_find(r, to);
-	if (!ah)
-		ah = create(r, to);
-	if (!ah)
-		return NULL;
 	list_move_tail(&ah->link, &r->ah.all);
 	if (!ah->making &&
 	    (!ah->made_us || now - ah->made_us > (ah->ib ? AH_RENEW_US : AH_RETRY_US))) {
@@ -240,6 +238,42 @@ struct coop_ah *coop_ah_get(struct coop_rnic *r, const struct coop_addr *to, u64
 		queue_work(r->node->paths, &ah->first);
 	}
 	return ah->ib || ah->wanted ? ah : NULL;
+}
+
+static struct coop_ah *get(struct coop_rnic *r, const struct coop_addr *to, u32 flow, u64 now)
+{
+	struct coop_ah *ah;
+
+	lockdep_assert_held(&r->node->lock);
+	if (r->closing)
+		return NULL;
+	ah = find(r, to, flow);
+	if (!ah)
+		ah = create(r, to, flow);
+	return ah ? use(r, ah, now) : NULL;
+}
+
+struct coop_ah *coop_ah_get(struct coop_rnic *r, const struct coop_addr *to, u64 now)
+{
+	return get(r, to, 0, now);
+}
+
+struct coop_ah *coop_ah_of_data(struct coop_rnic *r, const struct coop_addr *to, u32 own_qpn,
+				u64 now)
+{
+	const u32 flow = coop_flow_of(own_qpn, to->qpn);
+	struct coop_ah *ah = find(r, to, flow);
+
+	lockdep_assert_held(&r->node->lock);
+	if (ah && ah->ib && !r->closing)
+		return use(r, ah, now);
+	ah = get(r, to, 0, now);
+	if (flow && ah && ah->ib) { /* else it would only be asked for twice */
+		coop_ah_hold(ah);   /* a new entry takes the place of another one */
+		(void)get(r, to, flow, now);
+		coop_ah_put(r, ah);
+	}
+	return ah;
 }
 
 void coop_ah_hold(struct coop_ah *ah)

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * ah.h - the cache of address handles, by destination.
+ * ah.h - the cache of address handles, by destination and flow (rpc/base/flow.h).
+ *
+ * Messages go by flow 0; data by all of them, but for a flow whose handle is not there yet. So no
+ * datagram waits for another handle than that of flow 0.
  *
  * Creating a handle resolves the link address, which sleeps, and takes seconds
  * if the neighbour does not answer. So each entry has works of its own that
@@ -23,10 +26,11 @@
 #include <linux/workqueue.h>
 #include <rdma/ib_verbs.h>
 
+#include "rpc/base/flow.h"
 #include "rpc/fetch/engine.h"
 
-#define COOP_AH_BUCKETS 256
-#define COOP_AH_MAX     4096 /* entries; a new one evicts the least recently used */
+#define COOP_AH_BUCKETS 1024
+#define COOP_AH_MAX     (4096 * COOP_FLOWS) /* a new entry evicts the least recently used */
 #define COOP_AH_DATA    0x8000
 #define COOP_AH_WAITING 8 /* datagrams of each direction that wait for one entry */
 
@@ -41,6 +45,7 @@ struct coop_ah {
 	u8 gid[16];
 	u16 lid;
 	u8 sl;
+	u8 flow;
 	bool wanted;           /* the works are creating it; neither has a result */
 	u32 making;            /* works that are queued or run: they pin the entry */
 	struct ib_ah *ib;      /* NULL: not resolved (yet) */
@@ -64,11 +69,14 @@ struct coop_ah_cache {
 /* All but destroy: the node's lock held; they sleep only for memory. */
 void coop_ah_cache_init(struct coop_ah_cache *c);
 /*
- * The entry for an address, created if necessary. While it is being resolved ah->ib is NULL and
- * ah->wanted set. NULL: resolution failed lately, or there is no room.
+ * The entry for an address and flow 0, created if necessary. While it is being resolved ah->ib is
+ * NULL and ah->wanted set. NULL: resolution failed lately, or there is no room.
  */
 struct coop_ah *coop_ah_get(struct coop_rnic *r, const struct coop_addr *to, u64 now);
-/* The existing entry for an address, or NULL. */
+/* The same for data from the queue pair with this number: of its flow, if that is resolved. */
+struct coop_ah *coop_ah_of_data(struct coop_rnic *r, const struct coop_addr *to, u32 own_qpn,
+				u64 now);
+/* The existing entry for an address and flow 0, or NULL. */
 struct coop_ah *coop_ah_find(struct coop_rnic *r, const struct coop_addr *to);
 /* An entry for that port, of any service level, in which messages from the port wait. */
 struct coop_ah *coop_ah_line(struct coop_rnic *r, const struct coop_addr *from);

@@ -25,6 +25,7 @@ struct coop_device {
 	struct ib_device *ib;
 	struct ib_event_handler events;
 	bool failed; /* DEVICE_FATAL: removed or reset soon */
+	u32 vector;  /* for the next node; under devices_lock */
 };
 
 static LIST_HEAD(devices);
@@ -357,6 +358,7 @@ int coop_port_find(const struct coop_node_cfg *cfg, struct coop_port *port, char
 			memset(port, 0, sizeof(*port));
 			port->dev = d->ib;
 			port->num = num;
+			port->vector = d->vector;
 			one = coop_port_probe(cfg, port, why, size);
 			if (!one)
 				goto found;
@@ -370,6 +372,7 @@ int coop_port_find(const struct coop_node_cfg *cfg, struct coop_port *port, char
 	mutex_unlock(&devices_lock);
 	return err;
 found:
+	d->vector += COOP_VECTORS; /* nodes take turns, so no processor has the work of all */
 	mutex_unlock(&devices_lock);
 	return 0;
 }

@@ -16,6 +16,8 @@
 
 #include "ib/ib.h"
 
+#define COOP_VECTORS 2 /* of a node: for receives, and for sends */
+
 struct coop_port {
 	struct ib_device *dev;
 	u32 num;
@@ -27,6 +29,7 @@ struct coop_port {
 	u16 pkey_index; /* of the configured partition; 0: the default one */
 	u32 mtu;        /* active, payload bytes */
 	u32 mbps;       /* of the link, megabits a second; 0: unknown */
+	u32 vector;     /* first of the completion vectors to use, modulo their number */
 };
 
 /*

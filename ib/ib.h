@@ -40,9 +40,10 @@ struct coop_node_cfg {
 	int gid_index;                  /* -1: choose RoCE v2 IPv4, then RoCE v2, else 0 */
 	u8 addr[16]; /* not all zero: choose the GID that is this address (v4-mapped) */
 	u32 sl;
-	u32 pkey; /* of the partition; 0: the port's first */
-	u32 qkey; /* the node sets bit 31: a controlled Q_Key; with lines it clears the bit */
-	u32 mtu;  /* 0: the port's active MTU */
+	u32 tclass; /* traffic class: DSCP and ECN bits of RoCE v2, as far as there is a GRH */
+	u32 pkey;   /* of the partition; 0: the port's first */
+	u32 qkey;   /* the node sets bit 31: a controlled Q_Key; with lines it clears the bit */
+	u32 mtu;    /* 0: the port's active MTU */
 	u32 num_rrpc, num_srpc;
 	u32 peer_timeout_ms;
 	u32 silence_us; /* as in coop_engine_cfg */

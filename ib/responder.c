@@ -307,7 +307,7 @@ static int post(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
 	    s->n_posted + tx->n_seg > r->serve_wrs)
 		return -EAGAIN;
 	/* ctrl.c held the REQUEST back until the handle was resolved, so it is usually there. */
-	ah = coop_ah_get(r, &tx->addr, now);
+	ah = coop_ah_of_data(r, &tx->addr, s->qp.ib->qp_num, now);
 	if (!ah || !ah->ib)
 		return -EHOSTUNREACH;
 	for (i = 0; i < tx->n_seg; i++) {

@@ -122,7 +122,7 @@ static struct ib_cq *create_cq(struct coop_rnic *r, u32 entries, u32 vector)
 {
 	struct ib_cq_init_attr attr = {
 		.cqe = entries,
-		.comp_vector = vector % r->port.dev->num_comp_vectors,
+		.comp_vector = (r->port.vector + vector) % r->port.dev->num_comp_vectors,
 	};
 
 	return ib_create_cq(r->port.dev, on_completion, on_cq_event, r->node, &attr);

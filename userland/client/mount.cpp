@@ -81,10 +81,12 @@ std::unique_ptr<ud::endpoint> make_endpoint(const mount_options &o)
 		v.port = static_cast<std::uint8_t>(o.ib_port);
 		v.gid_index = o.ib_gid;
 		v.sl = static_cast<std::uint8_t>(o.ib_sl);
+		v.traffic_class = static_cast<std::uint8_t>(o.ib_tclass);
 		v.mtu = o.ib_mtu;
 		return ud::make_verbs(v);
 	}
 	ud::soft_roce_options s;
+	s.traffic_class = static_cast<std::uint8_t>(o.ib_tclass);
 	s.ip = o.addr.empty() ? local_address_towards(o) : o.addr;
 	if (o.key.empty() && !is_loopback(s.ip))
 		throw std::runtime_error(fmt::format(

@@ -201,6 +201,8 @@ constexpr option table[] = {
 	{"ib_gid", "GID index, 0 to 255", "ib_devname", number<&m::ib_gid, 0, 255>(),
 	 show_number<&m::ib_gid>},
 	{"ib_sl", "0 to 15", "ib_devname", number<&m::ib_sl, 0, 15>(), show_number<&m::ib_sl>},
+	{"ib_tclass", "0 to 255", "ib", number<&m::ib_tclass, 0, 255>(),
+	 show_number<&m::ib_tclass>},
 	{"ib_qkey", "1 to 0xffffffff", "ib", number<&m::ib_qkey, 1, UINT32_MAX>(),
 	 [](const m &o) { return fmt::format("{:#010x}", o.ib_qkey); }},
 	{"ib_mtu", "256, 512, 1024, 2048 or 4096", "ib", set_mtu, show_number<&m::ib_mtu>},

@@ -38,6 +38,7 @@ struct mount_options {
 	unsigned ib_port = 1;
 	int ib_gid = -1; // index; -1: chosen automatically
 	unsigned ib_sl = 0;
+	unsigned ib_tclass = 0;
 	std::uint32_t ib_qkey = 0x1c00b;
 	unsigned ib_mtu = 0; // 0: the device's
 	unsigned ib_num_rrpc = 64;

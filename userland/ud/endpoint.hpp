@@ -194,6 +194,7 @@ struct wire_faults {
 };
 
 struct soft_roce_options {
+	std::uint8_t traffic_class = 0; // TOS of IPv4: DSCP and ECN bits
 	std::string ip; // own address, numeric; each node of a machine has its own (127.0.0.2 ...)
 	std::uint32_t mtu = COOP_MTU_MAX;
 	std::size_t socket_buffer = 8u << 20; // bytes requested from the kernel per direction
@@ -210,6 +211,7 @@ struct verbs_options {
 	std::uint8_t port = 1;
 	int gid_index = -1; // -1: the first of RoCE v2 and IPv4, or 0 on InfiniBand
 	std::uint8_t sl = 0;
+	std::uint8_t traffic_class = 0;   // DSCP and ECN bits of RoCE v2, as far as there is a GRH
 	std::uint32_t mtu = 0;            // 0: the port's active MTU
 	std::uint32_t cq_entries = 32767; // per completion queue; made as necessary
 };

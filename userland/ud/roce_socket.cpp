@@ -108,8 +108,10 @@ std::string interface_of(const any_sockaddr &own)
 
 } // namespace
 
-roce_socket::roce_socket(const std::string &ip, std::size_t buffer, std::uint16_t port) :
+roce_socket::roce_socket(const std::string &ip, std::size_t buffer, std::uint16_t port,
+			 std::uint8_t traffic_class) :
 	buffer_(buffer),
+	traffic_class_(traffic_class),
 	own_(parse(ip, port))
 {
 	if (v6()) {
@@ -151,15 +153,17 @@ int roce_socket::make() const
 	const int fd = socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return -1;
-	const int on = 1;
+	const int on = 1, tclass = traffic_class_;
 	int status;
 	if (v6()) {
 		const int probe = IPV6_PMTUDISC_PROBE;
 		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
-		status = setsockopt(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, &probe, sizeof(probe));
+		status = setsockopt(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, &probe, sizeof(probe)) ||
+			 setsockopt(fd, IPPROTO_IPV6, IPV6_TCLASS, &tclass, sizeof(tclass));
 	} else {
 		const int probe = IP_PMTUDISC_PROBE; // DF
-		status = setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &probe, sizeof(probe));
+		status = setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &probe, sizeof(probe)) ||
+			 setsockopt(fd, IPPROTO_IP, IP_TOS, &tclass, sizeof(tclass));
 	}
 	if (status) {
 		const int error = errno;

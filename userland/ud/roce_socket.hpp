@@ -30,7 +30,8 @@ class roce_socket
 {
 public:
 	// Binds (ip, port); port 0: any that is free. Throws std::system_error.
-	roce_socket(const std::string &ip, std::size_t buffer, std::uint16_t port = roce_port);
+	roce_socket(const std::string &ip, std::size_t buffer, std::uint16_t port = roce_port,
+		    std::uint8_t traffic_class = 0);
 	~roce_socket();
 	roce_socket(const roce_socket &) = delete;
 	roce_socket &operator=(const roce_socket &) = delete;
@@ -70,6 +71,7 @@ private:
 	int make() const;
 
 	std::size_t buffer_;
+	const std::uint8_t traffic_class_;
 	int fd_ = -1;
 	bool segments_ = false;
 	any_sockaddr own_{};

@@ -102,7 +102,7 @@ std::uint32_t random_tag()
 }
 
 soft_roce::soft_roce(const soft_roce_options &options) :
-	socket_(options.ip, options.socket_buffer, options.port),
+	socket_(options.ip, options.socket_buffer, options.port, options.traffic_class),
 	receiver_(core_),
 	transmitter_(core_, socket_, lane_, options.faults)
 {

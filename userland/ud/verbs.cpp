@@ -129,7 +129,7 @@ void set_nonblocking(int fd)
 	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 }
 
-verbs::verbs(const verbs_options &options) : device_(options)
+verbs::verbs(const verbs_options &options) : device_(options), handles_(options.traffic_class)
 {
 	if (options.mtu > device_.mtu() || (options.mtu && options.mtu < COOP_MTU_MIN))
 		throw std::system_error(EINVAL, std::generic_category(),
@@ -301,7 +301,7 @@ int verbs::post_send(std::uint32_t index, const address &dst, std::span<const se
 	if (!qp || qp->state == qp_state::reset)
 		return -EINVAL;
 	int error = 0;
-	ibv_ah *handle = handles_.find(pd_.get(), device_, dst, error);
+	ibv_ah *handle = handles_.find(pd_.get(), device_, dst, qp->number, error);
 	if (!handle)
 		return error;
 	int taken = 0;

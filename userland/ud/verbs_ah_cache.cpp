@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace coop::ud
 {
@@ -14,13 +15,31 @@ namespace
 constexpr std::uint8_t usual_hop_limit = 64;
 }
 
-ibv_ah *ah_cache::find(ibv_pd *pd, const verbs_device &device, const address &to, int &error)
+ibv_ah *ah_cache::find(ibv_pd *pd, const verbs_device &device, const address &to,
+		       std::uint32_t own_qpn, int &error)
 {
 	key k{};
 	std::copy_n(to.gid, k.gid.size(), k.gid.begin());
 	k.lid = to.lid;
 	k.sl = to.sl;
+	k.flow = static_cast<std::uint8_t>(coop_flow_of(own_qpn, to.qpn));
+	if (const auto it = handles_.find(k); it != handles_.end() && it->second.handle) {
+		it->second.used = ++clock_;
+		return it->second.handle.get();
+	}
+	// That of flow 0 first, so that a peer who cannot be resolved is asked for once.
+	const auto flow = std::exchange(k.flow, 0);
+	ibv_ah *const any = find(pd, device, k, error);
+	if (!any || !flow)
+		return any;
+	k.flow = flow;
+	int refused;
+	ibv_ah *const own = find(pd, device, k, refused);
+	return own ? own : any;
+}
 
+ibv_ah *ah_cache::find(ibv_pd *pd, const verbs_device &device, const key &k, int &error)
+{
 	auto it = handles_.find(k);
 	if (it != handles_.end()) {
 		entry &e = it->second;
@@ -43,15 +62,17 @@ ibv_ah *ah_cache::find(ibv_pd *pd, const verbs_device &device, const address &to
 		std::any_of(k.gid.begin(), k.gid.end(), [](std::uint8_t b) { return b; });
 	ibv_ah_attr attr{};
 	attr.port_num = device.port();
-	attr.dlid = to.lid;
-	attr.sl = to.sl;
+	attr.dlid = k.lid;
+	attr.sl = k.sl;
 	// Use the peer's GID if it has one, also on InfiniBand: only then do its completions name
 	// ours.
-	if (device.roce() || by_gid || !to.lid) {
+	if (device.roce() || by_gid || !k.lid) {
 		attr.is_global = 1;
-		std::memcpy(attr.grh.dgid.raw, to.gid, sizeof(to.gid));
+		std::memcpy(attr.grh.dgid.raw, k.gid.data(), k.gid.size());
 		attr.grh.sgid_index = device.gid_index();
 		attr.grh.hop_limit = usual_hop_limit;
+		attr.grh.traffic_class = traffic_class_;
+		attr.grh.flow_label = coop_flow_label(device.gid().data(), k.gid.data(), k.flow);
 	}
 
 	entry &e = it->second;

@@ -3,7 +3,9 @@
 #include "userland/ud/verbs_cq.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <unistd.h>
 
 namespace coop::ud
 {
@@ -11,7 +13,15 @@ namespace coop::ud
 namespace
 {
 constexpr unsigned acknowledge_at = 1024; // because it takes a lock
+
+// Queues take turns, and processes begin anywhere, so no processor has the interrupts of all.
+int next_vector(const ibv_context &context)
+{
+	static std::atomic<unsigned> next{static_cast<unsigned>(::getpid())};
+	const int vectors = std::max(context.num_comp_vectors, 1);
+	return static_cast<int>(next++ % static_cast<unsigned>(vectors));
 }
+} // namespace
 
 completion_queues::~completion_queues()
 {
@@ -50,7 +60,8 @@ ibv_cq *completion_queues::add(std::uint32_t entries, std::uint32_t promised, bo
 	q->promised = promised;
 	q->alone = alone;
 	errno = 0;
-	q->cq.reset(ibv_create_cq(context_, static_cast<int>(entries), q.get(), channel_, 0));
+	q->cq.reset(ibv_create_cq(context_, static_cast<int>(entries), q.get(), channel_,
+				  next_vector(*context_)));
 	if (!q->cq) {
 		errno = errno ? errno : ENOMEM;
 		return nullptr;

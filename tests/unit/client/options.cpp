@@ -47,8 +47,10 @@ INSTANTIATE_TEST_SUITE_P(
 		row{"ib", nullptr}, row{"ib=1", "no value"}, row{"ib,ib", "twice"},
 		row{"ib_qkey=1", "'ib'"}, row{"ib,ib_qkey=0xffffffff", nullptr},
 		row{"ib,ib_qkey=0x100000000", "'ib_qkey'"}, row{"ib,ib_qkey=0", "'ib_qkey'"},
-		row{"ib,ib_mtu=4096", nullptr}, row{"ib,ib_mtu=4095", "2048"},
-		row{"ib,ib_gid=3", "'ib_devname'"}, row{"ib,ib_devname=rxe0,ib_gid=3", nullptr},
+		row{"ib,ib_tclass=255", nullptr}, row{"ib,ib_tclass=256", "0 to 255"},
+		row{"ib_tclass=8", "'ib'"}, row{"ib,ib_mtu=4096", nullptr},
+		row{"ib,ib_mtu=4095", "2048"}, row{"ib,ib_gid=3", "'ib_devname'"},
+		row{"ib,ib_devname=rxe0,ib_gid=3", nullptr},
 		row{"ib,ib_devname=rxe0,addr=127.0.0.1", "'addr'"},
 		row{"ib,ib_devname=", "'ib_devname'"}, row{"ib,addr=::1", nullptr},
 		row{"ib,addr=127.0.0.1.5", "'addr'"}, row{"addr=127.0.0.1", "'ib'"},
@@ -68,7 +70,7 @@ TEST(option_values, arrive)
 	ASSERT_FALSE(parse_options(
 		"readahead=8,ra_async=0,commit_on_close=0,cache_size=1G,keep_copies=1,key=/"
 		"k,ib,addr=127.0.0.9,"
-		"ib_qkey=0x22,ib_mtu=1024,ib_num_rrpc=3,ib_num_srpc=4,"
+		"ib_qkey=0x22,ib_tclass=104,ib_mtu=1024,ib_num_rrpc=3,ib_num_srpc=4,"
 		"peer_timeout_ms=5,tree=off,bundles=off,forward=0,wait_timeout_ms=7,page_crc=1,"
 		"page_mac=1,"
 		"serve_mbps=6,"
@@ -81,6 +83,7 @@ TEST(option_values, arrive)
 	EXPECT_EQ(o.key, "/k");
 	EXPECT_EQ(o.addr, "127.0.0.9");
 	EXPECT_EQ(o.ib_qkey, 0x22u);
+	EXPECT_EQ(o.ib_tclass, 104u);
 	EXPECT_EQ(o.ib_mtu, 1024u);
 	EXPECT_EQ(o.ib_num_rrpc, 3u);
 	EXPECT_EQ(o.ib_num_srpc, 4u);

@@ -6,6 +6,10 @@
 #include <set>
 #include <system_error>
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 #include "tests/unit/ud/pair.hpp"
 
 using namespace ud_test;
@@ -49,6 +53,48 @@ TEST_F(SoftRoce, CarriesEverySizeUpToTheMtu)
 	EXPECT_EQ(b->stats().rx_bad_icrc, 0u);
 	EXPECT_EQ(a->stats().tx_packets, 4097u);
 	EXPECT_EQ(a->stats().tx_errors, 0u);
+}
+
+TEST(SoftRoceTrafficClass, IsThatOfEachPacket)
+{
+	constexpr std::uint8_t wanted = 104;
+	soft_roce_options o = options();
+	o.traffic_class = wanted;
+	const auto a = make_soft_roce(o);
+	outbox out(*a);
+
+	const std::string ip = loopback_address();
+	const int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), on = 1;
+	ASSERT_GE(fd, 0);
+	const std::unique_ptr<const int, void (*)(const int *)> owner(
+		&fd, [](const int *f) { ::close(*f); });
+	sockaddr_in at{};
+	at.sin_family = AF_INET;
+	at.sin_port = htons(4791);
+	ASSERT_EQ(::inet_pton(AF_INET, ip.c_str(), &at.sin_addr), 1);
+	ASSERT_EQ(::bind(fd, reinterpret_cast<const sockaddr *>(&at), sizeof(at)), 0);
+	ASSERT_EQ(::setsockopt(fd, IPPROTO_IP, IP_RECVTOS, &on, sizeof(on)), 0);
+
+	address to{};
+	to.gid[10] = to.gid[11] = 0xff;
+	std::memcpy(to.gid + 12, &at.sin_addr, 4);
+	to.qpn = 17;
+	ASSERT_EQ(out.send(to, {pattern(100, 1)}, false), 1);
+
+	std::uint8_t packet[256];
+	char control[64];
+	iovec part{packet, sizeof(packet)};
+	msghdr m{};
+	m.msg_iov = &part;
+	m.msg_iovlen = 1;
+	m.msg_control = control;
+	m.msg_controllen = sizeof(control);
+	pollfd ready{fd, POLLIN, 0};
+	ASSERT_EQ(::poll(&ready, 1, 10000), 1);
+	ASSERT_GT(::recvmsg(fd, &m, 0), 100);
+	const cmsghdr *c = CMSG_FIRSTHDR(&m);
+	ASSERT_TRUE(c && c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS);
+	EXPECT_EQ(*CMSG_DATA(c), wanted);
 }
 
 TEST_F(SoftRoce, ReceivesABatchOfPagesWithoutAnExtraCopy)

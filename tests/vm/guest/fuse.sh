@@ -2,7 +2,7 @@
 # coopfs-fuse over verbs: nodes a and b with a Soft-RoCE device each, node c with
 # soft RoCE v2 in user space, one daemon, all on one switch.
 #
-#: programs coopfsd coopfs-fuse coopfs ip rdma
+#: programs coopfsd coopfs-fuse coopfs coop-sniff ip rdma
 #: modules crc32_generic rdma_rxe ib_uverbs veth bridge fuse
 #: memory 1536
 #: deadline 600
@@ -11,7 +11,7 @@
 
 server=10.77.0.1
 nodes="a b c"
-files="a b before after back down up gone1 gone2 gone3 later c"
+files="a b class before after back down up gone1 gone2 gone3 later c"
 
 setup()
 {
@@ -150,6 +150,24 @@ small_mtu()
 	same b b.bin
 	from_peers a b.bin 1000000
 	down a b
+}
+
+# ib_tclass= of a device, and of soft RoCE, is that of each packet.
+test_traffic_class()
+{
+	fuse_mount a $server "$(options a),ib_tclass=104"
+	fuse_mount c $server "$(options c),ib_tclass=40" soft
+	until_true 30 "a knows c" knows a 1
+	until_true 30 "c knows a" knows c 1
+	sniff va
+	same a a.bin
+	from_peers c a.bin
+	same c class.bin
+	from_peers a class.bin
+	sniff_ends
+	in_class 10.77.0.1 104
+	in_class 10.77.0.3 40
+	down a c
 }
 
 test_mtu_1024() { small_mtu 1024; }

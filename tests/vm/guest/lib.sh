@@ -376,6 +376,32 @@ job_ends()
 		die "$2 ended with $(cat "/tmp/$2.status"): $(cat "/tmp/$2.said")"
 }
 
+# sniff INTERFACE: counts its RoCE v2 packets until sniff_ends
+sniff()
+{
+	rm -f /tmp/sniff.in
+	mkfifo /tmp/sniff.in
+	job sniff sh -c "exec coop-sniff $1 </tmp/sniff.in >/tmp/sniffed"
+	exec 6>/tmp/sniff.in
+	until_true 20 "coop-sniff listens" grep -q listening /tmp/sniff.said
+}
+
+sniff_ends()
+{
+	exec 6>&-
+	job_ends 20 sniff
+}
+
+# in_class ADDRESS TCLASS: packets had that source, all of them this traffic class. Several datagrams
+# of soft RoCE may count as one.
+in_class()
+{
+	_good=$(awk -v a="$1" -v t="$2" '$1 == a && $2 == t { n += $4 } END { print n + 0 }' /tmp/sniffed)
+	_other=$(awk -v a="$1" -v t="$2" '$1 == a && $2 != t { n += $4 } END { print n + 0 }' /tmp/sniffed)
+	[ "$_good" -gt 20 ] || die "$1 sent $_good packets of class $2"
+	[ "$_other" = 0 ] || die "$1 sent $_other packets of other classes than $2"
+}
+
 running() { [ ! -s "/tmp/$1.status" ]; }
 
 # stacks PID: where its threads are

@@ -2,7 +2,7 @@
 # coopfs.ko: what a mount makes of its servers, options and remounts, and of changes of its port.
 # Two mounts in one machine, a and b, with a Soft-RoCE device each.
 #
-#: programs coopfsd coopfs ip rdma
+#: programs coopfsd coopfs coop-sniff ip rdma
 #: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe veth
 #: files $KO/coopfs.ko
 #: memory 1024
@@ -123,12 +123,13 @@ last_bdi() { ls /sys/class/bdi | grep '^coopfs-' | sort -t - -k 2 -n | tail -n 1
 # bit is set.)
 test_port()
 {
-	kmount a $server "$(options a),ib_port=1,ib_gid=1,ib_sl=3,ib_qkey=0x1234,ib_pkey=0xffff,serve_mbps=1000"
+	kmount a $server "$(options a),ib_port=1,ib_gid=1,ib_sl=3,ib_tclass=104,ib_qkey=0x1234,ib_pkey=0xffff,serve_mbps=1000"
 	kmount b $server "$(options b),ib_mtu=2048,ib_num_rrpc=4,ib_num_srpc=4"
 	acquainted
 	grep -q 'qkey=0x80001234.*sl=3' "$(proc a)/ibaddr" || die "$(cat "$(proc a)/ibaddr")"
+	grep -q ',ib_tclass=104,' /proc/mounts || die 'no ib_tclass in /proc/mounts'
 	! grep -q ib_qkey /proc/mounts || die 'all users can read the Q_Key'
-	for o in ib_port=1 ib_gid=1 ib_sl=3 ib_qkey=0x00001234 ib_pkey=0x0000ffff serve_mbps=1000; do
+	for o in ib_port=1 ib_gid=1 ib_sl=3 ib_tclass=104 ib_qkey=0x00001234 ib_pkey=0x0000ffff serve_mbps=1000; do
 		grep -q "^$o\$" "$(proc a)/options" || die "no $o"
 	done
 	same a a.bin
@@ -139,10 +140,28 @@ test_port()
 	refused GID "$(options a),ib_gid=200" "$(options a),ib_gid=1,addr=10.77.0.1"
 	refused 'port' "$(options a),ib_port=9"
 	refused ib_sl "$(options a),ib_sl=16"
+	refused ib_tclass "$(options a),ib_tclass=256"
 	refused 'not a member of that partition' "$(options a),ib_pkey=0x8001"
 	refused ib_pkey "$(options a),ib_pkey=0" "$(options a),ib_pkey=0x10000"
 	refused 10.77.0.99 "$(options a),addr=10.77.0.99"
 	refused ib_num_srpc "$(options a),ib_num_srpc=1024" "$(options a),ib_mtu=256"
+}
+
+# ib_tclass= is that of each packet, of messages and of data; other nodes have their own.
+test_traffic_class()
+{
+	kmount a $server "$(options a),ib_tclass=104"
+	kmount b $server "$(options b)"
+	sniff va
+	acquainted
+	same a a.bin
+	from_peers b a.bin
+	same b b.bin
+	from_peers a b.bin
+	sniff_ends
+	in_class 10.77.0.1 104
+	in_class 10.77.0.2 0
+	down a b
 }
 
 # This node's address chooses the device's GID.
