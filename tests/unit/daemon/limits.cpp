@@ -70,6 +70,25 @@ TEST_F(daemon_limits, a_file_is_refused_only_when_all_are_in_use)
 	EXPECT_EQ(open_by(*other, 15), 0);
 }
 
+TEST_F(daemon_limits, a_client_too_many_is_refused_until_another_one_ends)
+{
+	settings_.max_connections = 2;
+	up();
+	auto second = connect();
+	EXPECT_THROW(connect(), std::runtime_error);
+	EXPECT_EQ(client_->ping(), 0);
+	EXPECT_EQ(second->ping(), 0);
+	second.reset();
+	EXPECT_TRUE(eventually([&] {
+		try {
+			second = connect();
+			return true;
+		} catch (const std::runtime_error &) {
+			return false;
+		}
+	}));
+}
+
 // A program on the daemon's machine, here this one, holds a lease: opening waits until the
 // program returns it, or for lease-break-time, which is longer than the client waits.
 TEST_F(daemon_limits, a_local_lease_holder_keeps_nobody_else_waiting)
@@ -139,6 +158,13 @@ TEST_F(daemon_limits, a_daemon_that_is_not_root_gives_creators_what_they_open)
 		EXPECT_EQ(client_->close(e.fh, o.open_id, w), 0);
 		EXPECT_EQ(client_->create(me(), root, "g", O_RDONLY | O_EXCL, 0, e, o), 0);
 		EXPECT_EQ(read_text(*client_, e, o.open_id, 0, 10), "");
+		// It cannot become another user, and must not lend its own rights to one.
+		for (const caller &who : {caller{other + 1, other + 1, {}}, caller{0, 0, {}}}) {
+			EXPECT_EQ(client_->create(who, root, "h", O_RDWR, 0666, e, o), -EACCES);
+			EXPECT_EQ(client_->open(who, find("f").fh, O_RDONLY, 0, o), -EACCES);
+			EXPECT_EQ(client_->lookup(who, root, "f", e), -EACCES);
+			EXPECT_EQ(client_->unlink(who, root, "f"), -EACCES);
+		}
 		client_.reset();
 		server_.reset();
 		::_exit(HasFailure() ? 1 : 0);

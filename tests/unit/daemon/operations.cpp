@@ -3,9 +3,12 @@
 #include "rig.hpp"
 
 #include <atomic>
+#include <cstring>
 #include <linux/falloc.h>
 #include <linux/fs.h>
+#include <memory>
 #include <sys/ioctl.h>
+#include <sys/mount.h>
 #include <sys/sysmacros.h>
 #include <sys/xattr.h>
 
@@ -276,6 +279,41 @@ TEST_F(daemon_operations, nothing_leads_out_of_the_export)
 		attributes a;
 		EXPECT_EQ(client_->getattr(me(), f, a), -ESTALE) << i;
 	}
+}
+
+TEST_F(daemon_operations, what_is_mounted_below_an_export_is_not_entered)
+{
+	if (::geteuid())
+		GTEST_SKIP() << "SKIPPED: only root can mount";
+	std::filesystem::create_directories(tree_ / "d" / "other");
+	std::filesystem::create_directory(base_ / "elsewhere");
+	std::ofstream(base_ / "elsewhere" / "secret") << "secret";
+	// The same file system, so its number does not tell.
+	struct bound {
+		const std::string at;
+		bound(const std::string &what, std::string where) : at(std::move(where))
+		{
+			if (::mount(what.c_str(), at.c_str(), nullptr, MS_BIND, nullptr))
+				throw std::runtime_error("mount " + at + ": " +
+							 std::strerror(errno));
+		}
+		~bound() { ::umount2(at.c_str(), MNT_DETACH); }
+	};
+	auto other = std::make_unique<bound>(base_ / "elsewhere", tree_ / "d" / "other");
+	up();
+	const entry d = find("d");
+	entry e;
+	open_result o{};
+	std::vector<coop::client::dir_entry> list;
+	bool end = false;
+	EXPECT_EQ(client_->lookup(me(), d.fh, "other", e), -EXDEV);
+	EXPECT_EQ(client_->create(me(), d.fh, "other", O_RDWR, 0600, e, o), -EXDEV);
+	EXPECT_NE(client_->rmdir(me(), d.fh, "other"), 0);
+	EXPECT_EQ(client_->readdir(me(), d.fh, 0, 4096, list, end), 0);
+	EXPECT_TRUE(list.empty());
+	other.reset();
+	EXPECT_EQ(client_->lookup(me(), d.fh, "other", e), 0);
+	EXPECT_EQ(client_->lookup(me(), e.fh, "secret", e), -ENOENT);
 }
 
 TEST_F(daemon_operations, an_unlinked_file_stays_readable_while_open)

@@ -166,6 +166,24 @@ TEST_F(daemon_shared_exports, what_one_has_open_for_writing_has_no_lease_in_anot
 	EXPECT_EQ(a.s->close(of_a.fh, o.open_id, w), 0);
 }
 
+TEST_F(daemon_shared_exports, nothing_is_written_to_a_read_only_one_for_its_open_files)
+{
+	settings_.exports = {{"data", tree_.string()}, {"also", tree_.string()}};
+	settings_.exports[1].read_only = true;
+	start();
+	client a(client_options(), "data"), b(client_options(), "also");
+	const entry of_b = b.find("f");
+	const open_result o = b.open(of_b, O_RDONLY);
+	(void)b.s->return_lease({}, [] {});
+	ASSERT_EQ(a.s->unlink(me(), a.top.fh, "f"), 0);
+	EXPECT_FALSE(std::filesystem::exists(tree_ / ".coopfs-orphans"));
+	EXPECT_EQ(read_text(*b.s, of_b, o.open_id, 0, 10), "0123456789");
+	restart();
+	int err = 0;
+	read_text(*b.s, of_b, o.open_id, 0, 10, &err);
+	EXPECT_NE(err, 0) << "it lived as long as the daemon ran";
+}
+
 TEST_F(daemon_shared_exports, an_open_file_that_loses_its_name_through_another_lives_on)
 {
 	start();
