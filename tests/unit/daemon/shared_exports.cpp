@@ -50,6 +50,16 @@ protected:
 			EXPECT_EQ(s->lookup(me(), top.fh, name, e), 0) << name;
 			return e;
 		}
+		// There is no lease until the clock has left the file's change time.
+		entry find_leased(const std::string &name) const
+		{
+			entry e;
+			EXPECT_TRUE(eventually([&] {
+				e = find(name);
+				return e.attr.leased;
+			})) << name;
+			return e;
+		}
 		open_result open(const entry &e, int flags) const
 		{
 			open_result o{};
@@ -131,8 +141,7 @@ TEST_F(daemon_shared_exports, a_change_recalls_leases)
 	write_result r;
 	for (client *who : {&a, &b}) {
 		client *const other = who == &a ? &b : &a;
-		const entry f = who->find("f"), theirs = other->find("f");
-		ASSERT_TRUE(f.attr.leased && theirs.attr.leased);
+		const entry f = who->find_leased("f"), theirs = other->find_leased("f");
 		recalls(*other, theirs.attr.fid,
 			[&] { EXPECT_EQ(who->s->setattr(me(), f.fh, q, r), 0); });
 		attributes dir;
@@ -154,8 +163,7 @@ TEST_F(daemon_shared_exports, what_one_has_open_for_writing_has_no_lease_in_anot
 {
 	start();
 	client a(client_options(), "data"), b(client_options(), "also");
-	const entry of_b = b.find("f");
-	ASSERT_TRUE(of_b.attr.leased); // and its version is proved
+	const entry of_b = b.find_leased("f"); // and its version is proved
 	const entry of_a = a.find("f");
 	open_result o{};
 	recalls(b, of_b.attr.fid, [&] { o = a.open(of_a, O_RDWR); });
