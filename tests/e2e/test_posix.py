@@ -11,7 +11,7 @@ import pytest
 
 from cluster import program
 
-AREAS = ["append", "tmpfile", "special", "types", "handles", "set_id", "xattrs", "capability", "acls",
+AREAS = ["append", "whole_appends", "tmpfile", "special", "types", "handles", "set_id", "xattrs", "capability", "acls",
          "allocate", "seek", "copy", "locks_wait", "locks_data"]
 
 

@@ -125,6 +125,7 @@ static const struct {
 	{"removed_elsewhere", removed_elsewhere_area},
 	{"renamed_elsewhere", renamed_elsewhere_area},
 	{"both_append", both_append_area},
+	{"whole_appends", whole_appends_area},
 	{"page_parts", page_parts_area},
 };
 

@@ -85,6 +85,6 @@ area_fn mapped_elsewhere_area, cut_mapped_area, append_mapped_area, read_grown_a
 area_fn soft_kept_area, soft_reopened_area, open_memory_area;
 area_fn streamed_area, beside_write_area, unlock_unknown_area, behind_end_area;
 area_fn close_to_open_area, unlinked_area, removed_elsewhere_area, renamed_elsewhere_area,
-	both_append_area, page_parts_area;
+	both_append_area, whole_appends_area, page_parts_area;
 
 #endif /* COOP_TESTS_POSIX_H */
