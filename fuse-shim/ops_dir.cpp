@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <utility>
 
 namespace coop::shim
 {
@@ -29,6 +30,7 @@ struct listing {
 	std::string buffer;
 	std::size_t used = 0;
 	bool plus;
+	bool waits = false; // has attributes of a file whose old pages the kernel is to drop before
 
 	listing(fuse_req_t r, std::size_t size, bool plus) : req(r), buffer(size, '\0'), plus(plus)
 	{
@@ -92,6 +94,9 @@ bool add_entry(listing &l, context &c, fuse_ino_t dir, client::dir_entry &e, con
 	if (!l.plus || e.node.fh.empty())
 		return l.add_bare(e.name.c_str(), e.node.attr.st, next);
 	fuse_entry_param p = make_entry(c, e.node, {dir, e.name, true}, asked);
+	client::inode &node = inode_of(c, p.ino);
+	c.mount.inodes().let_short_reads_end(node);
+	l.waits = l.waits || node.dropping_pages;
 	bool fits = l.add(e.name.c_str(), p, next);
 	if (!fits)
 		c.mount.inodes().forget(&inode_of(c, p.ino), 1);
@@ -128,7 +133,14 @@ void list(fuse_req_t req, fuse_ino_t dir, std::size_t size, off_t offset, bool p
 				break;
 		}
 	}
-	fuse_reply_buf(req, l.buffer.data(), l.used);
+	if (!l.waits) {
+		fuse_reply_buf(req, l.buffer.data(), l.used);
+		return;
+	}
+	l.buffer.resize(l.used);
+	c.pages_dropped([req, text = std::move(l.buffer)] {
+		fuse_reply_buf(req, text.data(), text.size());
+	});
 }
 
 std::atomic<std::uint64_t> *losses_of(const fuse_file_info &fi)

@@ -9,7 +9,9 @@
 #include "fuse-shim/shim.hpp"
 
 #include <cerrno>
+#include <memory>
 #include <optional>
+#include <unistd.h>
 
 namespace coop::shim
 {
@@ -25,6 +27,12 @@ void fill_in(const context &c, client::files::open_answer &a, fuse_file_info *fi
 	// nothing to do.
 	fi->noflush = (fi->flags & O_ACCMODE) == O_RDONLY && c.mount.options().local_posix;
 	fi->fh = reinterpret_cast<std::uint64_t>(a.file.get());
+}
+
+std::size_t kernel_page()
+{
+	static const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+	return bytes;
 }
 
 // True: the kernel has them, as pieces of the store.
@@ -114,12 +122,13 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 	fuse_entry_param p = name == nameless ? entry_of(c, *node, made.attr)
 					      : entry_of(c, *node, made, {parent, name}, asked);
 	fill_in(c, a, fi);
-	if (fuse_reply_create(req, &p, fi) == 0) {
-		a.file.release();
-	} else {
-		c.mount.files().release(std::move(a.file));
+	// It may have been there.
+	after_pages(c, *node, [req, &c, p, node, how = *fi, file = a.file.release()] {
+		if (fuse_reply_create(req, &p, &how) == 0)
+			return; // the file is the kernel's, until op_release
+		c.mount.files().release(std::unique_ptr<client::open_file>(file));
 		c.mount.inodes().forget(node, 1);
-	}
+	});
 }
 
 void op_read(fuse_req_t req, fuse_ino_t ino, std::size_t size, off_t offset, fuse_file_info *fi)
@@ -134,6 +143,12 @@ void op_read(fuse_req_t req, fuse_ino_t ino, std::size_t size, off_t offset, fus
 	if (err)
 		return reply_status(req, err);
 	const bool caches = !(fi->flags & O_DIRECT);
+	// It does not read ahead of the page with its end of the file.
+	const bool short_by_pages = a.length + kernel_page() <= size;
+	if ((a.falls_short || short_by_pages) && caches && !file_of(fi).past_cache() &&
+	    c.mount.inodes().refuses_short(*file_of(fi).node, static_cast<std::uint64_t>(offset),
+					   size, kernel_page()))
+		return reply_status(req, -EINTR);
 	// With the reply, the kernel may close the file.
 	if (reply_read(req, c, a) && caches)
 		c.mount.files().given(std::move(a));

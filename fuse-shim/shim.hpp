@@ -90,8 +90,9 @@ inline bool reserved(fuse_ino_t parent, std::string_view name)
 
 // Replies once the kernel has dropped the file's pages of older versions, for the reply has a new
 // end of the file, which must not make zeros behind the old one readable.
-template <class replying> void after_pages(context &c, const client::inode &node, replying reply)
+template <class replying> void after_pages(context &c, client::inode &node, replying reply)
 {
+	c.mount.inodes().let_short_reads_end(node);
 	if (node.dropping_pages || c.mount.options().strict)
 		c.pages_dropped(reply);
 	else

@@ -307,6 +307,22 @@ int files::read_direct(open_file &f, std::uint64_t breaks, std::uint64_t offset,
 int files::read(open_file &f, std::uint64_t offset, std::uint32_t length, read_answer &out)
 {
 	settle(f);
+	std::uint64_t end;
+	{
+		const std::lock_guard guard(f.node->lock);
+		end = std::max(f.node->size, f.node->told_end);
+	}
+	if (const int err = read_newest(f, offset, length, out))
+		return err;
+	out.length = out.direct_length;
+	for (const piece &p : out.pieces)
+		out.length += p.length;
+	out.falls_short = out.length < length && offset + out.length < end;
+	return 0;
+}
+
+int files::read_newest(open_file &f, std::uint64_t offset, std::uint32_t length, read_answer &out)
+{
 	change_order::hold turn; // held from the first -ESTALE on
 	std::uint64_t breaks = 0;
 	for (int i = 0; i < max_versions; i++) {

@@ -80,6 +80,9 @@ struct read_answer {
 	std::shared_ptr<std::byte[]> direct;
 	std::size_t direct_length = 0;
 	bool company = false; // other nodes have the file open
+	std::uint64_t length = 0;
+	// The file ends before an end that the kernel may have believed when it asked.
+	bool falls_short = false;
 };
 
 struct commit_options {
@@ -181,6 +184,7 @@ private:
 	// A change that leaves the file's bytes as they are: ask(result, handler of a late reply).
 	template <class act> int change_beside(inode &, act ask);
 	std::shared_ptr<const content> content_of(open_file &, std::uint64_t *breaks = nullptr);
+	int read_newest(open_file &, std::uint64_t offset, std::uint32_t length, read_answer &);
 	int read_direct(open_file &, std::uint64_t breaks, std::uint64_t offset,
 			std::uint32_t length, read_answer &out);
 	int revalidate(const caller &, inode &, const std::vector<std::uint32_t> *openers,

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <thread>
 #include <utility>
 
 namespace coop::client
@@ -15,6 +16,8 @@ namespace
 
 // The most that we wait for the kernel to act on a reply, or for a read to be answered.
 constexpr std::chrono::milliseconds kernel_acts{50};
+// What we give a reader to act on the reply to its READ, after which it does not answer us.
+constexpr std::chrono::milliseconds reader_acts{5};
 
 } // namespace
 
@@ -357,6 +360,12 @@ bool inode_table::told(inode &node, ticket asked, const attributes &attr, bool a
 	if (!always && asked < node.opened && attr.version != node.version)
 		return false;
 	node.attr_told = std::max(node.attr_told, always ? now() : asked);
+	const auto end = static_cast<std::uint64_t>(attr.st.st_size);
+	const auto at = std::chrono::steady_clock::now();
+	if (end >= node.told_end || at - node.told_end_at > attributes_last) {
+		node.told_end = end;
+		node.told_end_at = at;
+	}
 	if (!always && asked < node.attr_fence)
 		return true;
 	if (node.kernel_attr && node.kernel_attr != attr.version)
@@ -496,8 +505,43 @@ void inode_table::wake()
 
 void inode_table::let_reads_end(inode &node)
 {
-	if (node.reading)
-		wait(std::chrono::steady_clock::now() + kernel_acts, [&] { return !node.reading; });
+	using clock = std::chrono::steady_clock;
+	const auto until = clock::now() + kernel_acts;
+	const auto none = [&] { return !node.reading; };
+	wait(until, none);
+	if (!node.shrinks_until || !shrinks(node))
+		return;
+	for (auto now = clock::now(); now < until; now = clock::now()) {
+		const auto acted = clock::time_point(clock::duration(node.read_at)) + reader_acts;
+		if (node.reading)
+			wait(until, none);
+		else if (now < acted)
+			std::this_thread::sleep_until(std::min(acted, until));
+		else
+			return;
+	}
+}
+
+bool inode_table::shrinks(const inode &node)
+{
+	return std::chrono::steady_clock::now().time_since_epoch().count() < node.shrinks_until;
+}
+
+bool inode_table::refuses_short(inode &node, std::uint64_t offset, std::uint64_t length,
+				std::uint64_t page)
+{
+	const auto at = std::chrono::steady_clock::now();
+	node.shrinks_until = (at + attributes_last).time_since_epoch().count();
+	const std::lock_guard guard(node.lock);
+	auto &last = node.refused;
+	const bool again = at - last.at < kernel_acts && offset >= last.from && offset < last.to;
+	if (!again || length > page) {
+		last = {offset, offset + length, at};
+		return true;
+	}
+	if (last.to - last.from <= page)
+		last = {};
+	return false;
 }
 
 void inode_table::let_truncations_end(inode &node)

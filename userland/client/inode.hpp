@@ -73,7 +73,13 @@
 //    short time at most.
 // 2. Attributes with a new end of the file go to the kernel when it has dropped the
 //    pages of the old one (dropping_pages).
-// 3. The kernel truncates its pages when it has the answer to an open with O_TRUNC.
+// 3. A READ may find that another node has cut the file, and the kernel may have
+//    taken attributes since the READ began, perhaps those of the longer file. So a
+//    READ that ends before the end that the kernel may believe is refused. It is
+//    readahead, of which an error is nobody's: the reader then asks for each page by
+//    itself, and that READ is answered as it is. The next second, attributes wait
+//    for READs in hand (let_short_reads_end()).
+// 4. The kernel truncates its pages when it has the answer to an open with O_TRUNC.
 //    Another open waits for that and drops no pages (let_truncations_end()). If it
 //    did, it could drop what a pwrite() after the O_TRUNC has just put there, and
 //    the kernel would read again what storage has until the WRITE arrives.
@@ -142,7 +148,9 @@ struct inode : std::enable_shared_from_this<inode> {
 	// Version of all attributes that the kernel may believe: see the invariant above. 0: it
 	// believes none; mixed: they may be of several versions.
 	std::uint64_t kernel_attr = 0;
-	ticket attr_told = 0; // of the last attributes that went to the kernel
+	ticket attr_told = 0;       // of the last attributes that went to the kernel
+	std::uint64_t told_end = 0; // the last end of the file among them in about a second
+	std::chrono::steady_clock::time_point told_end_at;
 	ticket attr_fence =
 		0; // the kernel ignores attributes of requests from before the last notification
 	ticket opened = 0; // of the last open: older attributes must not go to the kernel
@@ -177,14 +185,22 @@ struct inode : std::enable_shared_from_this<inode> {
 	std::chrono::steady_clock::time_point truncated_at;
 	unsigned writers = 0;  // open files with write access
 	bool changing = false; // a local change was sent and not answered yet
-	bool overdue = false;  // the kernel's pages are stale, but stay while there are writers
-	unsigned opens = 0;    // open files
-	bool watched = false;  // see open_watch.hpp
+	// The last READ that was refused because it fell short.
+	struct {
+		std::uint64_t from, to;
+		std::chrono::steady_clock::time_point at;
+	} refused{};
+	bool overdue = false; // the kernel's pages are stale, but stay while there are writers
+	unsigned opens = 0;   // open files
+	bool watched = false; // see open_watch.hpp
 
 	// Without the lock: READs of the kernel that are not answered, and how often it was to be
 	// told to drop pages since it has last dropped them.
 	std::atomic<unsigned> reading{0};
 	std::atomic<unsigned> dropping_pages{0};
+	// Until when (steady_clock) attributes wait for READs; 0: no READ ever fell short.
+	std::atomic<std::chrono::steady_clock::rep> shrinks_until{0};
+	std::atomic<std::chrono::steady_clock::rep> read_at{0}; // the last reply, if not 0 above
 	// Opens with O_TRUNC that have not been used since: the kernel may still have the pages.
 	std::atomic<unsigned> truncating{0};
 
@@ -298,6 +314,9 @@ public:
 		}
 		~read_in_hand()
 		{
+			if (node_->shrinks_until)
+				node_->read_at =
+					std::chrono::steady_clock::now().time_since_epoch().count();
 			if (--node_->reading == 0)
 				table_.made_progress();
 		}
@@ -309,6 +328,16 @@ public:
 	};
 	// Waits until there is none, for a short time at most: the kernel waits for its pages.
 	void let_reads_end(inode &node);
+	// A READ fell short of the end that the kernel may believe. True: refuse it.
+	// page: the kernel's, in bytes.
+	bool refuses_short(inode &node, std::uint64_t offset, std::uint64_t length,
+			   std::uint64_t page);
+	// Before attributes go to the kernel.
+	void let_short_reads_end(inode &node)
+	{
+		if (node.shrinks_until && shrinks(node))
+			let_reads_end(node);
+	}
 	// An open file with write access begins or ends.
 	void writer_came(inode &node);
 	void writer_gone(inode &node);
@@ -359,6 +388,7 @@ private:
 	bool replace(inode &node, const attributes &attr);
 	static void learn_extras(inode &node, ticket asked, const attributes &attr);
 	void stale(inode &node);
+	static bool shrinks(const inode &node);
 	ticket notifies(inode &node);
 	void notified(inode &node);
 	template <class condition>

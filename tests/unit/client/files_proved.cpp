@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// files_proved.cpp - an open is answered only when the kernel has an end of the file from after it
-// began.
+// files_proved.cpp - the kernel's end of the file: an open is answered only when the kernel has one
+// from after it began, and a read does not end before the one that the kernel has.
 #include "files_rig.hpp"
 
 namespace coop::client
@@ -149,6 +149,61 @@ TEST_F(client_files_proved, attributes_from_before_the_refusal_do_not_go_to_the_
 	old.version = 10;
 	EXPECT_EQ(first(), -ESTALE);
 	EXPECT_FALSE(table.told(*node, listing, old, false));
+}
+
+class client_files_short : public client_files
+{
+protected:
+	static constexpr std::uint64_t page = 4096;
+	bool falls_short(std::uint32_t length)
+	{
+		read_answer a;
+		EXPECT_EQ(f.read(*file, 0, length, a), 0);
+		EXPECT_EQ(a.length, 0u) << "the file is empty at storage";
+		return a.falls_short;
+	}
+	bool refuses(std::uint64_t from, std::uint64_t length)
+	{
+		return table.refuses_short(*node, from, length, page);
+	}
+	std::unique_ptr<open_file> file = open();
+};
+
+TEST_F(client_files_short, a_read_falls_short_of_the_end_that_the_kernel_was_told)
+{
+	EXPECT_FALSE(falls_short(100));
+	s.set(10, 3000);
+	EXPECT_TRUE(table.told(*node, table.now(), s.file.attr, false));
+	s.set(11, 0);
+	EXPECT_TRUE(falls_short(100));
+	EXPECT_TRUE(table.told(*node, table.now(), s.file.attr, false));
+	EXPECT_TRUE(falls_short(100)) << "the kernel may ignore the newer end";
+}
+
+TEST_F(client_files_short, it_is_refused_until_the_reader_asks_for_each_page)
+{
+	EXPECT_TRUE(refuses(0, 3 * page));
+	EXPECT_TRUE(refuses(0, 2 * page)) << "readahead of another reader";
+	EXPECT_FALSE(refuses(0, page));
+	EXPECT_FALSE(refuses(page, page));
+	EXPECT_TRUE(refuses(2 * page, page)) << "not of what was refused";
+	EXPECT_FALSE(refuses(2 * page, page));
+	EXPECT_TRUE(refuses(2 * page, page)) << "the next reader's readahead";
+}
+
+TEST_F(client_files_short, attributes_wait_for_reads_in_hand_then)
+{
+	EXPECT_TRUE(refuses(0, page));
+	std::optional<inode_table::read_in_hand> hand(std::in_place, table,
+						      node->shared_from_this());
+	std::atomic<bool> ended{false};
+	std::thread ends([&] {
+		ended = true;
+		hand.reset();
+	});
+	table.let_short_reads_end(*node);
+	EXPECT_TRUE(ended);
+	ends.join();
 }
 
 } // namespace
