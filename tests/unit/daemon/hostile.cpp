@@ -12,6 +12,7 @@
 #include <set>
 #include <sys/socket.h>
 
+#include "coop/cluster_key.hpp"
 #include "userland/daemon/connection.hpp"
 
 using namespace rig;
@@ -155,6 +156,54 @@ TEST_F(daemon_hostile, requests_before_the_proof_are_not_served)
 	EXPECT_EQ(server_->auth_failures, 1u);
 	send(wrong.get(), message(COOP_ST_GETATTR, 3, b));
 	EXPECT_EQ(status(wrong.get(), h), EPROTO);
+	still_serves();
+}
+
+// Who reads along has proofs of both sides; no later connection takes them.
+TEST_F(daemon_hostile, a_proof_is_of_one_connection_and_one_side)
+{
+	settings_.key_file = write_key("key", 'k');
+	up();
+	const coop::secret key = coop::load_cluster_key(settings_.key_file);
+	coop_st_body hello{}, got{};
+	hello.version_min = hello.version_max = COOP_ST_VERSION;
+	hello.text = {reinterpret_cast<const u8 *>("/data"), 5};
+	const auto greet = [&](int fd) {
+		std::uint8_t buf[COOP_ST_HEADER + COOP_ST_BODY_MAX];
+		coop_st_header h{};
+		ASSERT_TRUE(send(fd, message(COOP_ST_HELLO, 1, hello)));
+		ASSERT_EQ(::recv(fd, buf, COOP_ST_HEADER, MSG_WAITALL), COOP_ST_HEADER);
+		ASSERT_EQ(coop_st_header_get(&h, buf), 0);
+		ASSERT_EQ(::recv(fd, buf, h.body_len, MSG_WAITALL), h.body_len);
+		ASSERT_EQ(coop_st_body_get(&got, coop_st_reply_fields(COOP_ST_HELLO), buf,
+					   h.body_len),
+			  0);
+	};
+	const auto proves = [&](int fd, const void *proof) {
+		coop_st_body b{};
+		coop_st_header h;
+		std::memcpy(b.proof, proof, sizeof(b.proof));
+		EXPECT_TRUE(send(fd, message(COOP_ST_PROOF_OP, 2, b)));
+		return status(fd, h);
+	};
+	const unique_fd first = raw(), again = raw(), mirror = raw();
+	greet(first.get());
+	const coop::handshake seen = {
+		std::string(sizeof(hello.nonce), 0),
+		std::string(reinterpret_cast<const char *>(got.nonce), sizeof(got.nonce)),
+		std::string(sizeof(hello.session), 0),
+		"/data",
+		COOP_ST_VERSION,
+		COOP_ST_VERSION,
+		got.version_min,
+		got.flags};
+	const coop::digest right = seen.proof(key, "client");
+	EXPECT_EQ(proves(first.get(), right.data()), 0);
+	greet(again.get());
+	EXPECT_EQ(proves(again.get(), right.data()), EKEYREJECTED);
+	greet(mirror.get());
+	EXPECT_EQ(proves(mirror.get(), got.proof), EKEYREJECTED);
+	EXPECT_EQ(server_->auth_failures, 2u);
 	still_serves();
 }
 
