@@ -181,6 +181,7 @@ vm-module: module
 
 VERSION := $(shell awk '/^project/ { print $$3 }' CMakeLists.txt)
 DKMS_SRC = /usr/src/coopfs-$(VERSION)
+UDEV_RULES = /etc/udev/rules.d/60-coopfs.rules
 # Every kernel with headers here, or the one that was named.
 DKMS_KERNELS = $(if $(filter file,$(origin KVER)),$(patsubst $(LIB_MODULES)/%/build/,%,$(wildcard $(LIB_MODULES)/*/build/)),$(KVER))
 dkms-install: deps-dkms ## build coopfs.ko for the kernels here and for those installed later (DKMS; KVER=...: for one)
@@ -190,6 +191,7 @@ dkms-install: deps-dkms ## build coopfs.ko for the kernels here and for those in
 	@install -m 644 Kbuild $(DKMS_SRC)/
 	@for d in $(KDIRS); do install -m 644 $$d/*.[ch] $(DKMS_SRC)/$$d/; done
 	@sed "s/@VERSION@/$(VERSION)/; s/@KERNELS@/$$(tools/kernels regex | sed 's/[\\|]/\\&/g')/" tools/dkms.conf > $(DKMS_SRC)/dkms.conf
+	@install -D -m 644 tools/60-coopfs.rules $(UDEV_RULES)
 	@dkms add coopfs/$(VERSION) >/dev/null
 	@some=; for kernel in $(DKMS_KERNELS); do \
 		tools/kernels check $$kernel || continue; \
@@ -203,7 +205,7 @@ dkms-install: deps-dkms ## build coopfs.ko for the kernels here and for those in
 dkms-remove: ## take the module and its sources out again
 	@if dkms status coopfs/$(VERSION) 2>/dev/null | grep -q .; then dkms remove coopfs/$(VERSION) --all; \
 	else echo "DKMS has no coopfs/$(VERSION): nothing to take out"; fi
-	@rm -rf $(DKMS_SRC)
+	@rm -rf $(DKMS_SRC) $(UDEV_RULES)
 
 install-net: $(B)/release/for-build ## of these only libcoop-net and coopnet
 	@$(BUILD) coop_net_install coopnet

@@ -147,7 +147,8 @@ void coop_ib_exit(void);
  * @why_size: of @why
  * Context: may sleep.
  * Return: the node, or ERR_PTR: -ENODEV (no such device or port), -EADDRNOTAVAIL (no such GID),
- * -EINVAL (the device cannot hold so many queue pairs or WRs, MTU, no such P_Key), -ENOMEM.
+ * -EINVAL (the device cannot hold so many queue pairs or WRs, MTU, no such P_Key), -EAGAIN (with
+ * lines: the limit of the process's rdma cgroup), -ENOMEM.
  */
 struct coop_node *coop_node_create(const struct coop_node_cfg *cfg, struct coop_stats *stats,
 				   const struct coop_node_ops *ops, void *host, char *why,

@@ -128,6 +128,26 @@ static struct ib_cq *create_cq(struct coop_rnic *r, u32 entries, u32 vector)
 	return ib_create_cq(r->port.dev, on_completion, on_cq_event, r->node, &attr);
 }
 
+/* The objects of a node with lines count for its process. */
+static int charge(struct coop_rnic *r, char *why, size_t size)
+{
+	const u32 objects = 3 + ctrl_qps(r) + r->n_fetch + r->n_serve; /* domain, two CQs */
+	int err;
+
+	if (!r->node->cfg.lines)
+		return 0;
+	err = coop_rnic_charge(r, objects);
+	if (err == -EAGAIN)
+		snprintf(
+			why, size,
+			"the rdma cgroup allows no %u more objects on %s: raise rdma.max, or lower "
+			"fetches and serves",
+			objects, dev_name(&r->port.dev->dev));
+	else if (err)
+		snprintf(why, size, "out of memory");
+	return err;
+}
+
 /* On error: what could not be created, and what to lower, if that helps. */
 static int create_all(struct coop_rnic *r, const char **what, const char **lower)
 {
@@ -223,7 +243,7 @@ struct coop_rnic *coop_rnic_create(struct coop_node *node, const struct coop_por
 	r->serve_wrs = serve_wrs(r);
 	r->overdue_at = ~0ULL;
 	coop_ah_cache_init(&r->ah);
-	err = fits(r, why, size);
+	err = fits(r, why, size) ?: charge(r, why, size);
 	if (err) {
 		kvfree(r);
 		return ERR_PTR(err);
@@ -389,6 +409,7 @@ void coop_rnic_destroy(struct coop_rnic *r)
 	coop_bufs_destroy(&r->kept);
 	if (r->pd)
 		ib_dealloc_pd(r->pd);
+	coop_rnic_uncharge(r);
 	kvfree(r->fetch);
 	kvfree(r->serve);
 	kvfree(r->serves);

@@ -149,6 +149,8 @@ struct coop_rnic {
 	u32 n_large;            /* fetch slots that are 'large' */
 	u64 overdue_at;         /* no later than that of any queue pair */
 	struct coop_ah_cache ah;
+	struct rdma_cgroup *payer; /* with lines: of 'n_charged', see charge.c */
+	u32 n_charged;
 	void *bounce; /* COOP_MAX_PAGES pages */
 	struct coop_msg msg;
 	struct ib_wc wc[COOP_BATCH];
@@ -164,6 +166,12 @@ struct coop_rnic {
 struct coop_rnic *coop_rnic_create(struct coop_node *node, const struct coop_port *port, char *why,
 				   size_t size);
 void coop_rnic_destroy(struct coop_rnic *r);
+/*
+ * charge.c, for these two: in the process's call; 0, -EAGAIN (the group's limit), -ENOMEM. Context:
+ * may sleep.
+ */
+int coop_rnic_charge(struct coop_rnic *r, u32 objects);
+void coop_rnic_uncharge(struct coop_rnic *r);
 /*
  * Destroys the queue pairs and reports all their WRs to the engine as flushed; r->closing is set.
  * The lock is held, but not while the device destroys one. False: the device refused some, or a

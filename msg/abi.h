@@ -78,7 +78,8 @@ enum coop_net_setup_flag {
 
 /*
  * COOP_NET_SETUP, once a file. 0 in a field with a default: the default, which is stored there.
- * -EMFILE: the user has too many machines; -EADDRNOTAVAIL, -ENODEV, -ENETDOWN: see `why`.
+ * -EMFILE: the user has too many machines or queue pairs; -EAGAIN: the rdma cgroup's limit;
+ * -EADDRNOTAVAIL, -ENODEV, -ENETDOWN: see `why`.
  * -EPROTO: the versions differ; a structure of another length than the module's gets `abi` alone.
  * -E2BIG: it is longer than 4096 bytes, or has other bytes than 0 behind the module's.
  */

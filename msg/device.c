@@ -27,9 +27,13 @@
 #include "msg/machine.h"
 #include "msg/msg.h"
 
-static unsigned int net_machines = 64;
+static unsigned int net_machines = 32;
 module_param(net_machines, uint, 0644);
 MODULE_PARM_DESC(net_machines, "open transfer machines of /dev/coop-net that a user may have");
+
+static unsigned int net_queue_pairs = 1024;
+module_param(net_queue_pairs, uint, 0644);
+MODULE_PARM_DESC(net_queue_pairs, "queue pairs of these machines that a user may have");
 
 static LIST_HEAD(machines);         /* those that are set up */
 static DEFINE_MUTEX(machines_lock); /* outside of every node's lock */
@@ -62,21 +66,37 @@ static bool enter(struct coop_machine *m, u64 *now)
 
 /* ---- quotas --------------------------------------------------------------------- */
 
-static int join(struct coop_machine *m)
+static int join(struct coop_machine *m, struct coop_net_setup *s)
 {
+	const u32 machines_most = READ_ONCE(net_machines);
+	const u32 pairs_most = READ_ONCE(net_queue_pairs);
+	u64 pairs = m->queue_pairs;
 	struct coop_machine *other;
 	u32 n = 0;
+	int err = 0;
 
 	mutex_lock(&machines_lock);
-	list_for_each_entry(other, &machines, link)
-		n += uid_eq(other->uid, m->uid);
-	if (n >= READ_ONCE(net_machines) && !capable(CAP_SYS_RESOURCE)) {
-		mutex_unlock(&machines_lock);
-		return -EMFILE;
+	list_for_each_entry(other, &machines, link) {
+		if (!uid_eq(other->uid, m->uid))
+			continue;
+		n++;
+		pairs += other->queue_pairs;
 	}
-	list_add_tail(&m->link, &machines);
+	if ((n < machines_most && pairs <= pairs_most) || capable(CAP_SYS_RESOURCE))
+		list_add_tail(&m->link, &machines);
+	else
+		err = -EMFILE;
 	mutex_unlock(&machines_lock);
-	return 0;
+	if (err && n >= machines_most)
+		snprintf(s->why, sizeof(s->why),
+			 "you have %u transfer machines already (net_machines=%u)", n,
+			 machines_most);
+	else if (err)
+		snprintf(s->why, sizeof(s->why),
+			 "your machines would have %llu queue pairs (net_queue_pairs=%u): lower "
+			 "fetches and serves",
+			 pairs, pairs_most);
+	return err;
 }
 
 void coop_machine_hide(struct coop_machine *m)
@@ -109,14 +129,14 @@ static int set_up(struct coop_machine *m, struct coop_net_setup *s)
 	err = -EBADR;
 	if (m->ready)
 		goto out;
-	m->uid = current_uid();
-	err = join(m);
-	if (err) {
-		snprintf(s->why, sizeof(s->why),
-			 "you have %u transfer machines already (net_machines=)",
-			 READ_ONCE(net_machines));
+	err = coop_machine_check(s);
+	if (err)
 		goto out;
-	}
+	m->uid = current_uid();
+	m->queue_pairs = coop_machine_queue_pairs(s);
+	err = join(m, s);
+	if (err)
+		goto out;
 	err = coop_machine_start(m, s);
 	if (err) {
 		coop_machine_leave(m);
@@ -553,7 +573,7 @@ static struct miscdevice net_device = {
 	.minor = MISC_DYNAMIC_MINOR,
 	.name = "coop-net",
 	.fops = &net_fops,
-	.mode = 0666,
+	.mode = 0660, /* of root, until an administrator gives it a group */
 };
 
 /* ---- /proc ---------------------------------------------------------------------- */
@@ -612,7 +632,7 @@ int coop_net_init(void)
 	if (err)
 		return err;
 	err = -ENOMEM;
-	if (!proc_create_single("fs/coopfs/net", 0444, NULL, show_machines))
+	if (!proc_create_single("fs/coopfs/net", 0400, NULL, show_machines))
 		goto err_end;
 	err = misc_register(&net_device);
 	if (err)

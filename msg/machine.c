@@ -365,7 +365,7 @@ static bool set_default(u32 *value, u32 otherwise, u32 least, u32 most)
 	return *value >= least && *value <= most;
 }
 
-static int check(struct coop_net_setup *s)
+int coop_machine_check(struct coop_net_setup *s)
 {
 	bool good = true;
 
@@ -396,6 +396,17 @@ static int check(struct coop_net_setup *s)
 	return 0;
 }
 
+/* Queue pairs to serve with. */
+static u32 serving(const struct coop_net_setup *s)
+{
+	return DIV_ROUND_UP(s->serves, 4); /* COOP_SERVES_A_QP */
+}
+
+u32 coop_machine_queue_pairs(const struct coop_net_setup *s)
+{
+	return 2 + s->fetches + serving(s); /* two for messages */
+}
+
 static void node_config(const struct coop_machine *m, const struct coop_net_setup *s,
 			struct coop_node_cfg *cfg)
 {
@@ -407,7 +418,7 @@ static void node_config(const struct coop_machine *m, const struct coop_net_setu
 	memcpy(cfg->addr, s->addr, sizeof(cfg->addr));
 	cfg->qkey = s->qkey;
 	cfg->num_srpc = s->fetches;
-	cfg->num_rrpc = DIV_ROUND_UP(s->serves, 4); /* COOP_SERVES_A_QP */
+	cfg->num_rrpc = serving(s);
 	cfg->peer_timeout_ms = DIV_ROUND_UP(s->fetch_timeout_us, 1000);
 	cfg->silence_us = s->silence_us;
 	cfg->page_crc = s->flags & COOP_NET_PAGE_CRC;
@@ -514,9 +525,6 @@ int coop_machine_start(struct coop_machine *m, struct coop_net_setup *s)
 	struct coop_node *node;
 	int err;
 
-	err = check(s);
-	if (err)
-		return err;
 	INIT_LIST_HEAD(&m->readers);
 	hash_init(m->offers);
 	xa_init_flags(&m->buffers, XA_FLAGS_ALLOC1);

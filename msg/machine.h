@@ -119,6 +119,7 @@ struct coop_machine {
 	struct net *net;
 	struct mem_cgroup *memcg; /* of the process, when it called SETUP */
 	kuid_t uid;
+	u32 queue_pairs;
 	struct pid *pid;
 	u32 n_tasks, n_peers, max_message;
 	struct list_head link; /* the list of machines (device.c) */
@@ -185,7 +186,14 @@ void coop_machine_leave(struct coop_machine *m);
 
 /* machine.c */
 
-/* Serves the operations of a SETUP; 'why' and the out fields are set. Context: may sleep. */
+/* Sets defaults; 0, or why it cannot be. */
+int coop_machine_check(struct coop_net_setup *s);
+/* Of a SETUP that was checked. */
+u32 coop_machine_queue_pairs(const struct coop_net_setup *s);
+/*
+ * Serves the operations of a SETUP that was checked; 'why' and the out fields are set. Context: may
+ * sleep.
+ */
 int coop_machine_start(struct coop_machine *m, struct coop_net_setup *s);
 /* Takes nothing more. The lock is held. */
 void coop_machine_fail(struct coop_machine *m, int err);

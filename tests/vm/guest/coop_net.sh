@@ -10,9 +10,10 @@
 #: short text messages bulk states operations fork fuzz
 #: long here ranges bounds revoked
 #: long refused_bulk setup buffers memlock charged strangers late_admission indices nothing_lost overtaken waits polls awake close exec killed nobody removal
-#: long quota peers mapping many bad_wire unload fuzz_long
+#: long quota rights rdma_charged peers mapping many bad_wire unload fuzz_long
 
 lab=/sys/module/coop_lab/parameters
+parameters=/sys/module/coopfs/parameters
 
 setup()
 {
@@ -41,6 +42,8 @@ after_failure()
 	cat /proc/fs/coopfs/net
 	[ ! -e /sys/kernel/debug/failslab ] || in_interrupts 0
 	rmdir /tmp/groups/net 2>/dev/null || true
+	[ ! -e $parameters ] || echo 32 >$parameters/net_machines
+	[ ! -e $parameters ] || echo 1024 >$parameters/net_queue_pairs
 	umount /tmp/groups 2>/dev/null || true
 	[ ! -e $lab ] || echo 0 >$lab/hold_sends
 	for _j in holder remover; do
@@ -73,7 +76,31 @@ test_states() { area states; }
 test_setup() { area setup; }
 test_buffers() { area buffers; }
 test_memlock() { area memlock; }
-test_quota() { area quota; }
+# As many machines as by default, as the parameter says, and as the queue pairs allow: 4 each.
+test_quota()
+{
+	area quota
+	echo 3 >$parameters/net_machines
+	MACHINES=3 area quota
+	echo 32 >$parameters/net_machines
+	echo 23 >$parameters/net_queue_pairs
+	MACHINES=5 area quota
+	echo 1024 >$parameters/net_queue_pairs
+}
+
+test_rights() { area rights; }
+
+test_rdma_charged()
+{
+	mkdir -p /tmp/groups
+	mount -t cgroup2 groups /tmp/groups || skip "the kernel has no control groups"
+	echo +rdma >/tmp/groups/cgroup.subtree_control || skip "the kernel has no rdma groups"
+	mkdir /tmp/groups/net
+	GROUP=/tmp/groups/net area rdma_charged
+	rmdir /tmp/groups/net
+	umount /tmp/groups
+}
+
 test_charged()
 {
 	mkdir -p /tmp/groups

@@ -2,10 +2,11 @@
 /*
  * charged.c - the memory that the module has for a machine counts for the memory cgroup of its
  * process: what SETUP allocates, and what a worker of the module allocates for its operations. If
- * a limit is in the way of a reader, nobody is killed for it.
+ * a limit is in the way of a reader, nobody is killed for it. Queue pairs and the like count for
+ * its rdma cgroup.
  *
- * GROUP in the environment is the directory of a cgroup of version 2, with the memory controller
- * and no other member, below the one of this process.
+ * GROUP in the environment is the directory of a cgroup of version 2, with the controller and no
+ * other member, below the one of this process.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -245,6 +246,72 @@ static void inside(void *unused)
 		return;
 	setup_is_charged();
 	workers_are_charged();
+}
+
+/* The group's share of the first device: "rxe0 hca_handle=N hca_object=N"; 0: not mentioned. */
+static unsigned long in_use(const char *what)
+{
+	const int fd = file_of_group("rdma.current", O_RDONLY);
+	char text[1024] = "", name[64];
+	const char *at;
+
+	CHECK(fd >= 0 && read(fd, text, sizeof(text) - 1) >= 0);
+	close(fd);
+	snprintf(name, sizeof(name), "%s ", device[0]);
+	at = strstr(text, name);
+	at = at ? strstr(at, what) : NULL;
+	return at ? strtoul(at + strlen(what) + 1, NULL, 10) : 0;
+}
+
+static bool write_rdma_max(const char *most)
+{
+	char text[96];
+
+	snprintf(text, sizeof(text), "%s hca_object=%s", device[0], most);
+	return write_group("rdma.max", text);
+}
+
+static bool limit_objects(unsigned int most)
+{
+	char text[16];
+
+	snprintf(text, sizeof(text), "%u", most);
+	return write_rdma_max(text);
+}
+
+#define FETCHES_OF 10
+#define OBJECTS    (3 + 2 + FETCHES_OF + 1) /* domain, completion queues; queue pairs */
+
+static void setup_within_rdma_group(void *unused)
+{
+	struct coop_net_setup s = setup_for(device[0]);
+	struct machine m, other;
+
+	s.fetches = FETCHES_OF;
+	s.serves = 4;
+	NEED(enter_group() && limit_objects(OBJECTS - 1));
+	FAILS(machine_setup(&m, &s) ? 0 : -1, EAGAIN);
+	CHECK(strstr((const char *)m.setup.why, "rdma.max"));
+	machine_close(&m);
+	CHECK(in_use("hca_object") == 0 && in_use("hca_handle") == 0);
+	NEED(limit_objects(OBJECTS) && machine_setup(&m, &s));
+	CHECK(in_use("hca_object") == OBJECTS && in_use("hca_handle") == 1);
+	FAILS(machine_setup(&other, &s) ? 0 : -1, EAGAIN);
+	machine_close(&other);
+	/* What it costs stays with the group in which it began. */
+	NEED(leave_group());
+	CHECK(machine_setup(&other, &s));
+	machine_close(&other);
+	CHECK(in_use("hca_object") == OBJECTS);
+	machine_close(&m);
+	CHECK(in_use("hca_object") == 0 && in_use("hca_handle") == 0);
+	/* The kernel frees a group that ends with a limit, but not its record of the device. */
+	CHECK(write_rdma_max("max"));
+}
+
+void rdma_charged_area(void)
+{
+	CHECK(!in_child(setup_within_rdma_group, NULL));
 }
 
 void charged_area(void)

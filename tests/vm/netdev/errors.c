@@ -5,11 +5,9 @@
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
-#include <grp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "netdev.h"
@@ -323,68 +321,6 @@ void buffers_area(void)
 	memory_free(&b);
 }
 
-/* ---- limits ---- */
-
-#define LIMIT (256 * 1024)
-
-static bool become(uid_t user)
-{
-	return CHECK(!setgroups(0, NULL) && !setgid(user) && !setuid(user));
-}
-
-static void within_memlock(void *unused)
-{
-	const struct rlimit limit = {LIMIT, LIMIT};
-	uint8_t *at =
-		mmap(NULL, 2 * LIMIT, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	struct machine m;
-	uint32_t id, other;
-	uint64_t mapped;
-
-	NEED(at != MAP_FAILED && !setrlimit(RLIMIT_MEMLOCK, &limit) && become(1000));
-	NEED(machine_open(&m, 0));
-	mapped = pinned();
-	FAILS(add_one(&m, (uintptr_t)at, LIMIT + PAGE, &id), ENOMEM);
-	CHECK(pinned() == mapped);
-	CHECK(!add_one(&m, (uintptr_t)at, LIMIT / 2, &id));
-	FAILS(add_one(&m, (uintptr_t)at, LIMIT / 2 + PAGE, &other), ENOMEM);
-	/* The same pages again count again. */
-	for (int i = 0; i < 3; i++) {
-		if (add_one(&m, (uintptr_t)at, LIMIT / 4, &other))
-			break;
-		CHECK(i < 2);
-	}
-	CHECK(!ioctl(m.fd, COOP_NET_BUFFER_DEL, &id));
-	CHECK(!add_one(&m, (uintptr_t)at, LIMIT / 4, &id));
-	machine_close(&m);
-	CHECK(pinned() == 0);
-	NEED(machine_open(&m, 0));
-	CHECK(!add_one(&m, (uintptr_t)at, LIMIT / 2, &id));
-	machine_close(&m);
-	CHECK(pinned() == 0);
-}
-
-static void beyond_memlock(void *unused)
-{
-	const struct rlimit limit = {LIMIT, LIMIT};
-	uint8_t *at =
-		mmap(NULL, 2 * LIMIT, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	struct machine m;
-	uint32_t id;
-
-	NEED(at != MAP_FAILED && !setrlimit(RLIMIT_MEMLOCK, &limit) && machine_open(&m, 0));
-	CHECK(!add_one(&m, (uintptr_t)at, 2 * LIMIT, &id)); /* CAP_IPC_LOCK */
-	machine_close(&m);
-}
-
-void memlock_area(void)
-{
-	CHECK(!in_child(within_memlock, NULL));
-	CHECK(!in_child(beyond_memlock, NULL));
-}
-
-#define MOST 200 /* more than a user may have */
-
 static struct coop_net_setup small_setup(int i)
 {
 	struct coop_net_setup s = setup_for(device[i]);
@@ -394,49 +330,6 @@ static struct coop_net_setup small_setup(int i)
 	s.fetches = s.serves = 1;
 	s.window = 64;
 	return s;
-}
-
-static void one_of_another_user(void *unused)
-{
-	const struct coop_net_setup setup = small_setup(0);
-	struct machine m;
-
-	NEED(become(1001));
-	CHECK(machine_setup(&m, &setup));
-	machine_close(&m);
-}
-
-static void many_of_a_user(void *unused)
-{
-	const struct coop_net_setup setup = small_setup(0);
-	const int allowed = *(const int *)unused;
-	static struct machine m[MOST];
-	int n = 0, err;
-
-	NEED(become(1000));
-	while (n < MOST && machine_setup(&m[n], &setup))
-		n++;
-	err = errno;
-	if (!CHECK(n == allowed) | !CHECK(err == EMFILE))
-		fprintf(stderr, "  %d machines, then %s: %.128s\n", n, strerror(err),
-			(const char *)m[n].setup.why);
-	CHECK(m[n].setup.why[0]);
-	machine_close(&m[0]);
-	CHECK(machine_setup(&m[0], &setup));
-	for (int i = 0; i < n; i++)
-		machine_close(&m[i]);
-	CHECK(machine_setup(&m[0], &setup));
-	machine_close(&m[0]);
-}
-
-/* MACHINES in the environment: as many may a user have. */
-void quota_area(void)
-{
-	const char *text = getenv("MACHINES");
-	int allowed = text ? atoi(text) : 64;
-
-	CHECK(!in_child(many_of_a_user, &allowed));
-	CHECK(!in_child(one_of_another_user, NULL));
 }
 
 /* ---- peers ---- */

@@ -63,6 +63,8 @@ static const struct {
 	{"fuzz", fuzz_area},
 	{"scarce", scarce_area},
 	{"charged", charged_area},
+	{"rdma_charged", rdma_charged_area},
+	{"rights", rights_area},
 	{"unmapped", unmapped_area},
 	{"nobody", nobody_area},
 };

@@ -206,6 +206,6 @@ area_fn indices_area, nothing_lost_area, waits_area, polls_area, awake_area, map
 	overtaken_area;
 area_fn close_area, fork_area, exec_area, killed_area, many_area, removal_area, unmapped_area,
 	hold_area, nobody_area;
-area_fn fuzz_area, scarce_area, charged_area;
+area_fn fuzz_area, scarce_area, charged_area, rights_area, rdma_charged_area;
 
 #endif /* COOP_TESTS_NETDEV_H */
