@@ -85,6 +85,8 @@ struct coop_mount {
 	struct coop_node *node; /* NULL: no cooperation */
 	struct coop_stats stats;
 	struct coop_proc *proc;
+	u64 cached_pages, cached_inodes;    /* with pages; when they were counted last: */
+	unsigned long counted;              /* jiffies */
 	struct workqueue_struct *wq;        /* reads that continue at storage, deferred iputs */
 	mempool_t *write_pool;              /* of WRITEs under way */
 	struct workqueue_struct *direct_wq; /* ends of direct I/O, which wait for work on wq */

@@ -15,6 +15,7 @@
  * (The daemon names members only to nodes that have registered, so none is missed.)
  */
 #include <linux/backing-dev.h>
+#include <linux/capability.h>
 #include <linux/fs_context.h>
 #include <linux/module.h>
 #include <linux/nsproxy.h>
@@ -25,8 +26,9 @@
 #include "fs/fs.h"
 #include "proc/proc.h"
 
-#define COOP_WHY   160
-#define QUIET_TIME (3 * HZ) /* for calls that umount waits for */
+#define COOP_WHY    160
+#define QUIET_TIME  (3 * HZ)  /* for calls that umount waits for */
+#define COUNT_AGAIN (10 * HZ) /* cached pages, for users who may not count them themselves */
 
 /* ---- pushes from storage ------------------------------------------------------ */
 
@@ -163,7 +165,7 @@ static int proc_requests(struct seq_file *seq, void *host)
 }
 
 /* All file systems share the page cache: 'capacity' is all memory, 'used' this mount's part. */
-static void show_cache(struct seq_file *seq, const struct coop_mount *m)
+static void count_cache(struct coop_mount *m)
 {
 	struct inode *inode, *here = NULL;
 	u64 pages = 0, inodes = 0;
@@ -185,8 +187,20 @@ static void show_cache(struct seq_file *seq, const struct coop_mount *m)
 	}
 	spin_unlock(&m->sb->s_inode_list_lock);
 	iput(here);
+	WRITE_ONCE(m->cached_pages, pages);
+	WRITE_ONCE(m->cached_inodes, inodes);
+	WRITE_ONCE(m->counted, jiffies);
+}
+
+/* The walk over all inodes is long: only root makes it as often as it likes. */
+static void show_cache(struct seq_file *seq, struct coop_mount *m)
+{
+	if (time_after_eq(jiffies, READ_ONCE(m->counted) + COUNT_AGAIN) ||
+	    file_ns_capable(seq->file, &init_user_ns, CAP_SYS_ADMIN))
+		count_cache(m);
 	seq_printf(seq, "cache capacity %llu used %llu blocks %llu\n",
-		   (u64)totalram_pages() << PAGE_SHIFT, pages << PAGE_SHIFT, inodes);
+		   (u64)totalram_pages() << PAGE_SHIFT, READ_ONCE(m->cached_pages) << PAGE_SHIFT,
+		   READ_ONCE(m->cached_inodes));
 }
 
 static void proc_gauges(struct seq_file *seq, void *host)
@@ -318,6 +332,7 @@ static struct coop_mount *mount_alloc(struct super_block *sb, struct coop_option
 	if (!m)
 		return NULL;
 	m->sb = sb;
+	m->counted = jiffies - COUNT_AGAIN;
 	m->opt = *opt; /* takes over the strings */
 	memset(opt, 0, sizeof(*opt));
 	init_llist_head(&m->unused_inodes);

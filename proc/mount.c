@@ -130,8 +130,11 @@ static const struct {
 	const struct proc_ops *ops;
 } proc_files[] = {
 	{"ibaddr", 0600, &ibaddr_ops}, /* Q_Keys are for root only */
-	{"peers", 0444, &peers_ops},     {"stats", 0644, &stats_ops},
-	{"options", 0400, &options_ops}, {"requests", 0444, &requests_ops},
+	/* Of each peer and each request: they take the lock that readers wait for once for each. */
+	{"peers", 0400, &peers_ops},
+	{"requests", 0400, &requests_ops},
+	{"stats", 0644, &stats_ops},
+	{"options", 0400, &options_ops},
 	{"info", 0444, &info_ops},
 };
 

@@ -2,7 +2,7 @@
 # coopfs.ko: what a mount makes of its servers, options and remounts, and of changes of its port.
 # Two mounts in one machine, a and b, with a Soft-RoCE device each.
 #
-#: programs coopfsd coopfs coop-sniff ip rdma
+#: programs coopfsd coopfs coop-sniff ip rdma setpriv
 #: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe veth
 #: files $KO/coopfs.ko
 #: memory 1024
@@ -162,6 +162,30 @@ test_traffic_class()
 	in_class 10.77.0.1 104
 	in_class 10.77.0.2 0
 	down a b
+}
+
+user() { /usr/bin/setpriv --reuid=4000 --regid=4000 --clear-groups "$@"; }
+
+# cached_of COMMAND...: bytes of the cache, in the stats of a that the command prints
+cached_of() { "$@" "$(proc a)/stats" | awk '$1 == "cache" { print $5 }'; }
+
+user_sees_it() { [ "$(cached_of user cat)" -ge 2097152 ]; }
+
+# Other users than root read what costs little. They see the cache as it was counted lately.
+test_proc()
+{
+	kmount a $server "$(options a)"
+	[ "$(cached_of user cat)" -lt 2097152 ] || die "the cache is not empty"
+	same a a.bin
+	[ "$(cached_of cat)" -ge 2097152 ] || die "root sees $(cached_of cat) bytes"
+	until_true 30 "another user sees them" user_sees_it
+	for f in ibaddr peers requests options; do
+		cat "$(proc a)/$f" >/dev/null
+		! user cat "$(proc a)/$f" >/dev/null 2>&1 || die "any user reads $f"
+	done
+	user cat "$(proc a)/info" >/dev/null
+	! user cat /proc/fs/coopfs/net >/dev/null 2>&1 || die "any user reads net"
+	down a
 }
 
 # This node's address chooses the device's GID.
