@@ -46,8 +46,12 @@ extern "C" {
 #define COOP_ST_INLINE_MAX    65536      /* bytes of a file that an open reply may carry */
 #define COOP_ST_REQUESTS_MAX  128        /* requests in flight a connection */
 #define COOP_ST_HOLDERS_MAX   4          /* nodes that a reply to READ_SHARED names */
-/* How long a client relies on a lease after it sent the last request that was answered. */
+/*
+ * How long a client relies on a lease, or on a lock, after it sent the last request that was
+ * answered. The daemon waits longer, since the last input that it had.
+ */
 #define COOP_ST_LEASE_TRUST_MS 10000
+#define COOP_ST_SILENCE_MS     (COOP_ST_LEASE_TRUST_MS + 5000)
 
 enum coop_st_op {
 	COOP_ST_HELLO = 1, /* handshake: client's nonce, session, export */
@@ -179,7 +183,8 @@ enum coop_st_join_flag {                         /* 'flags' of JOIN */
 
 enum coop_st_run_flag {                        /* 'flags' of RUN */
 			COOP_ST_RUN_PLAIN = 1, /* no roles, no reads redirected to it, no bundles */
-			COOP_ST_RUN_ALL = 1,
+			COOP_ST_RUN_LAPSES = 2, /* its locks lapse if it is silent */
+			COOP_ST_RUN_ALL = 3,
 };
 
 enum coop_st_bundle_flag {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <netinet/tcp.h>
 #include <spdlog/spdlog.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -177,6 +178,15 @@ std::string connection::describe() const
 			   tx_bytes_.load(), in_flight_);
 }
 
+const session *connection::silent() const
+{
+	std::lock_guard lock(mutex_);
+	int unread = 0;
+	// Constant from the time at which lane_ is set.
+	const bool reads = lane_ && !over_ && !paused_ && !draining_;
+	return reads && !::ioctl(fd_, FIONREAD, &unread) && !unread ? session_.get() : nullptr;
+}
+
 void connection::readable()
 {
 	std::vector<work> batch;
@@ -317,9 +327,10 @@ void connection::receive_data(const char *&end)
 	while (data_have_ < partial_->data.size()) {
 		const ssize_t n = ::recv(fd_, partial_->data.data() + data_have_,
 					 partial_->data.size() - data_have_, MSG_DONTWAIT);
-		if (n > 0)
+		if (n > 0) {
+			session_->hears();
 			data_have_ += static_cast<std::size_t>(n);
-		else if (n < 0 && errno == EINTR)
+		} else if (n < 0 && errno == EINTR)
 			continue;
 		else {
 			if (n == 0)
@@ -391,6 +402,7 @@ void connection::serve(work w, bool more)
 			return refuse(r, EINVAL);
 		if (r.body.flags & COOP_ST_RUN_PLAIN)
 			session_->wants_no_roles(epoch_);
+		session_->lapses = r.body.flags & COOP_ST_RUN_LAPSES;
 		const auto &nonce = export_->run_nonce();
 		std::copy(nonce.begin(), nonce.end(), out.body.nonce);
 		out.body.verifier = server_.files().stable.verifier(export_->fs(), {});
@@ -433,6 +445,9 @@ void connection::serve(work w, bool more)
 	case session::verdict::late: // the client has repeated it on a newer connection
 		return shut("replaced by a newer connection of its session");
 	case session::verdict::answered:
+		if (r.head.op == COOP_ST_OPEN || r.head.op == COOP_ST_CREATE ||
+		    r.head.op == COOP_ST_TMPFILE)
+			session_->opened_late(r.body.open_id);
 		return to(encoded);
 	case session::verdict::run:
 		break;

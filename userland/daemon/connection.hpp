@@ -43,6 +43,8 @@ public:
 	void shut(std::string_view why);
 	bool ended();
 	void flush(); // sends what is queued
+	// Its session, if nothing of the client waits to be read. Null: something may.
+	const session *silent() const;
 	std::string describe() const;
 
 private:

@@ -223,8 +223,8 @@ int service::opened(session &s, inode_ref n, call r, std::uint32_t want_inline,
 	const bool added = !err;
 	if (err == -EEXIST && flags & COOP_ST_O_AGAIN) {
 		// The connection was lost while the client restored its files: it begins anew.
-		const std::shared_ptr<open_file> same = s.find(open_id);
-		if (same && same->node == n && same->flags == flags) {
+		// Or it lost its locks while it was away, and all that it had open with them.
+		if (const auto same = s.opened_again(open_id, n, flags)) {
 			f = same;
 			err = 0;
 		}

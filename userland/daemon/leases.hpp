@@ -57,7 +57,7 @@ constexpr std::size_t leases_max = 10000; // per session
 // Expected events of a directory. Beyond that, a client's own change may recall its lease.
 constexpr std::size_t names_expected = 1024;
 // After this time since the latest input before its recall, a client does not rely on a lease.
-constexpr std::chrono::milliseconds lease_answer_time{COOP_ST_LEASE_TRUST_MS + 5000};
+constexpr std::chrono::milliseconds lease_answer_time{COOP_ST_SILENCE_MS};
 
 class lease_table
 {

@@ -117,4 +117,20 @@ void lock_recovery::ended(const std::string &session)
 		dir_.remove(hex(session));
 }
 
+int lock_recovery::lapses(const std::string &session)
+{
+	std::lock_guard lock(mutex_);
+	if (!known_.contains(session))
+		return 0;
+	const int err = dir_.remove(hex(session), synced::yes);
+	if (err && err != -ENOENT) {
+		spdlog::error("{}: {}; the locks of a client that is gone cannot go to others",
+			      dir_.path(), std::strerror(-err));
+		return err;
+	}
+	known_.erase(session);
+	expected_.erase(session);
+	return 0;
+}
+
 } // namespace coop::daemon

@@ -41,6 +41,9 @@ public:
 	void holds(const std::string &session);
 	// The session has ended, and its locks with it.
 	void ended(const std::string &session);
+	// Its locks are about to go to others, also if the machine crashes. 0 or -errno: they must
+	// not. If it keeps them after all, call holds().
+	[[nodiscard]] int lapses(const std::string &session);
 
 private:
 	using clock = std::chrono::steady_clock;

@@ -36,6 +36,22 @@ bool permitted(const open_file &f, const coop_st_lock &l)
 
 } // namespace
 
+int service::take(session &s, const lock_table::asked &asked, bool wait)
+{
+	for (bool again = false;; again = true) {
+		lock_table::grants grants;
+		const int result = locks.lock(s.shared_from_this(), asked, wait, grants);
+		tell(grants);
+		if (result == COOP_ST_LOCK_HELD || result == -ENOLCK || again)
+			return result;
+		const auto in_the_way = locks.in_the_way(asked);
+		// A wait that is queued gets its lock by this, and the client a push.
+		if (in_the_way.empty() || !silence_.lapse || !silence_.lapse(in_the_way) ||
+		    result == COOP_ST_LOCK_QUEUED)
+			return result;
+	}
+}
+
 int service::lock(const exported &, session &s, call r, reply &out)
 {
 	const std::uint32_t flags = r.body.flags;
@@ -52,13 +68,8 @@ int service::lock(const exported &, session &s, call r, reply &out)
 	if (!held && (reclaims ? !recovery.may_reclaim(s.id) : recovery.in_grace()))
 		return reclaims ? -ESTALE : -EAGAIN;
 	recovery.holds(s.id);
-	int result = COOP_ST_LOCK_HELD;
-	if (!held) {
-		lock_table::grants grants;
-		result = locks.lock(s.shared_from_this(), asked,
-				    !reclaims && flags & COOP_ST_L_WAIT, grants);
-		tell(grants);
-	}
+	const int result =
+		held ? COOP_ST_LOCK_HELD : take(s, asked, !reclaims && flags & COOP_ST_L_WAIT);
 	if (result < 0)
 		return result;
 	if (result == COOP_ST_LOCK_CONFLICT && reclaims)
@@ -86,10 +97,14 @@ int service::lock_test(const exported &, session &s, call r, reply &out)
 		return -EINVAL;
 	if (recovery.in_grace())
 		return -EAGAIN;
+	const lock_table::asked asked = asked_of(s, *f, r.body);
 	lock_table::ranges::range other;
 	out.body.lock = r.body.lock;
 	out.body.lock.type = COOP_ST_LOCK_NONE;
-	if (locks.test(asked_of(s, *f, r.body), other))
+	bool found = locks.test(asked, other);
+	if (found && silence_.of) // a LOCK would get it
+		found = locks.test(asked, other, silence_.of(locks.in_the_way(asked)));
+	if (found)
 		out.body.lock = {other.owner.id,
 				 other.start,
 				 other.end,

@@ -3,7 +3,6 @@
 #include "userland/daemon/locks.hpp"
 
 #include <cerrno>
-#include <set>
 
 #include "userland/daemon/session.hpp"
 
@@ -207,15 +206,51 @@ bool lock_table::holds(const asked &a) const
 			   });
 }
 
-bool lock_table::test(const asked &a, ranges::range &conflict) const
+bool lock_table::test(const asked &a, ranges::range &conflict, const ids &but) const
 {
 	std::lock_guard lock(mutex_);
 	const auto at = files_.find(a.file);
-	const ranges::range *found =
-		at == files_.end() ? nullptr : at->second.locks.conflict(a.range);
-	if (found)
-		conflict = *found;
-	return found;
+	if (at == files_.end())
+		return false;
+	for (const ranges::range &h : at->second.locks.held())
+		if (h.forbids(a.range) && (but.empty() || !but.contains(h.owner.who->id))) {
+			conflict = h;
+			return true;
+		}
+	return false;
+}
+
+void lock_table::block_locked(const file &f, const ranges::range &wanted, ids &out)
+{
+	for (const ranges::range &h : f.locks.held())
+		if (h.owner.who != wanted.owner.who && h.forbids(wanted))
+			out.insert(h.owner.who->id);
+}
+
+lock_table::ids lock_table::in_the_way(const asked &a) const
+{
+	std::lock_guard lock(mutex_);
+	ids out;
+	if (const auto at = files_.find(a.file); at != files_.end())
+		block_locked(at->second, a.range, out);
+	return out;
+}
+
+lock_table::ids lock_table::in_the_way() const
+{
+	std::lock_guard lock(mutex_);
+	ids out;
+	for (const auto &[owner, w] : waits_)
+		if (const auto at = files_.find(w->what.file); at != files_.end())
+			block_locked(at->second, w->what.range, out);
+	return out;
+}
+
+bool lock_table::any_of(const session *s) const
+{
+	std::lock_guard lock(mutex_);
+	const auto mine = counts_.find(s);
+	return mine != counts_.end() && mine->second.held;
 }
 
 template <class predicate> void lock_table::drop_locked(file &f, predicate gone, grants &out)

@@ -14,6 +14,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -59,8 +61,13 @@ public:
 				  grants &out);
 	// The owner holds this lock, taken through this open file.
 	[[nodiscard]] bool holds(const asked &) const;
-	// Finds a lock that conflicts; false: there is none.
-	[[nodiscard]] bool test(const asked &, ranges::range &conflict) const;
+	using ids = std::set<std::string>; // of sessions
+	// Finds a lock that conflicts, of another session than these; false: there is none.
+	[[nodiscard]] bool test(const asked &, ranges::range &conflict, const ids &but = {}) const;
+	// Other sessions whose locks are in the way of this one, or of those that wait.
+	[[nodiscard]] ids in_the_way(const asked &) const;
+	[[nodiscard]] ids in_the_way() const;
+	[[nodiscard]] bool any_of(const session *) const;
 	// Drops locks and waits of this open file, or of this session.
 	void closed(const coop_fid &, const session *, std::uint64_t open_id, grants &out);
 	void ended(const session *, grants &out);
@@ -90,6 +97,7 @@ private:
 
 	bool free_locked(const file &, const waiter *before, const ranges::range &) const;
 	bool circle_locked(const file &, const ranges::range &) const;
+	static void block_locked(const file &, const ranges::range &, ids &out);
 	void take_locked(file &, const ranges::range &);
 	void release_locked(file &, const ranges::range &);
 	void count_locked(const lock_owner &, std::size_t before, std::size_t after);

@@ -95,6 +95,8 @@ server::server(const settings &s) :
 	service_->leases.run_by([this](const exported &in, std::function<void()> work) {
 		lane_of(in).wait(std::move(work));
 	});
+	service_->watch_silence({[this](const lock_table::ids &of) { return lapse(of); },
+				 [this](const lock_table::ids &of) { return silent_of(of); }});
 	service_->audiences.on_change([this] {
 		loop_.post([this] {
 			const auto pause = std::exchange(roles_cost_, {}) * roles_part;
@@ -273,6 +275,8 @@ void server::detach(std::shared_ptr<session> s, bool forget)
 	}
 	if (last)
 		end(std::move(last));
+	else
+		lapse_later(*s);
 }
 
 // The session has been forgotten. Its files are closed by a thread that may wait for them.
@@ -320,6 +324,7 @@ void server::reap()
 	reaper_.async_wait(loop_.wrap([this](asio::error_code ec) {
 		if (ec)
 			return;
+		hear_the_clock();
 		std::vector<std::shared_ptr<session>> dead;
 		std::vector<std::shared_ptr<connection>> all;
 		{
@@ -340,7 +345,9 @@ void server::reap()
 		dead.clear();
 		for (const auto &c : all)
 			c->flush(); // pushes for which nothing was sent since
+		end_silent(all);
 		all.clear();
+		lapse_all();
 		service_->leases.expire();
 		for (inode_ref &n : service_->replaced.expire()) {
 			lane &l = lane_of(n->in);

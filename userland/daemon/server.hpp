@@ -47,6 +47,7 @@ struct settings {
 	std::string boot_id;        // for tests: replaces the kernel's boot id
 	std::uint16_t newest_version = COOP_ST_VERSION; // for tests: an older daemon's
 	std::chrono::milliseconds lock_grace = daemon::lock_grace;
+	std::chrono::milliseconds silence{COOP_ST_SILENCE_MS}; // for tests: less
 };
 
 // The settings make no sense; other errors come from the machine.
@@ -95,6 +96,14 @@ private:
 	void forget_locked(session &);
 	void end(std::shared_ptr<session>);
 	void reap();
+	// In silence.cpp:
+	bool is_silent_locked(const session &) const;
+	lock_table::ids silent_of(const lock_table::ids &) const;
+	bool lapse(const lock_table::ids &);
+	void lapse_all();
+	void lapse_later(const session &);
+	void hear_the_clock();
+	void end_silent(const std::vector<std::shared_ptr<connection>> &);
 	void push_roles();
 	void expire_after(std::chrono::milliseconds pause);
 	void forget_stranger_locked(connection &);
@@ -113,6 +122,8 @@ private:
 	std::atomic<bool> stopped_{false}; // the loop
 	const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
 	bool grace_over_ = false; // owned by the reaper: sessions of an earlier daemon are gone
+	// When the reaper last ran, and when it last did not run in time; zero: never.
+	std::atomic<boot_clock::time_point> ran_{boot_clock::now()}, woke_{};
 	// Declared after all that connections use in their destructors: handlers that never ran own
 	// some.
 	lanes lanes_; // of the exports, in their order

@@ -73,6 +73,15 @@ public:
 	[[nodiscard]] bool begin_bundle(const exported &, request &, std::function<void()> go);
 	// The session is forgotten: its locks and leases are released.
 	void ended(session &);
+	// Who knows whether sessions are silent. Both are about those of the given ones.
+	struct silence {
+		// Drops the locks of those that are; true: there were some.
+		std::function<bool(const lock_table::ids &)> lapse;
+		std::function<lock_table::ids(const lock_table::ids &)> of; // which are
+	};
+	void watch_silence(silence s) { silence_ = std::move(s); } // before the first request
+	// Pushes to clients.
+	static void tell(const lock_table::grants &);
 	void freeze(); // this daemon ends
 	// For the tail of a streamed READ: 0, or ESTALE if the file has changed.
 	static std::uint32_t still(const reply &);
@@ -141,7 +150,8 @@ private:
 	int lease_return(const exported &, session &, call, reply &);
 	// Releases the open file's locks.
 	void closed(session &, std::uint64_t open_id, const open_file &);
-	static void tell(const lock_table::grants &);
+	// lock_table::lock(), also where only locks of silent sessions are in the way.
+	int take(session &, const lock_table::asked &, bool wait);
 	int fallocate(const exported &, session &, call, reply &);
 	int seek(const exported &, session &, call, reply &);
 	int copy(const exported &, session &, call, reply &);
@@ -214,6 +224,7 @@ private:
 		   reply &);
 
 	std::vector<std::unique_ptr<exported>> exports_;
+	silence silence_;
 };
 
 std::string_view view(const coop_st_bytes &);

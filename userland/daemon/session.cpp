@@ -47,10 +47,12 @@ int session::add(std::uint64_t open_id, std::shared_ptr<open_file> f, std::size_
 	std::lock_guard lock(mutex_);
 	if (!restored && std::find(given_up_.begin(), given_up_.end(), open_id) != given_up_.end())
 		return -EBADF;
+	if (lost_.contains(open_id))
+		return -EEXIST;
 	const auto [it, added] = opens_.try_emplace(open_id);
 	if (!added)
 		return it->second->opening ? -EAGAIN : -EEXIST;
-	if (opens_.size() > most) {
+	if (opens_.size() + lost_.size() > most) {
 		opens_.erase(it);
 		return -EMFILE;
 	}
@@ -74,8 +76,9 @@ std::shared_ptr<open_file> session::take(std::uint64_t open_id)
 std::shared_ptr<open_file> session::close(std::uint64_t open_id)
 {
 	std::lock_guard lock(mutex_);
-	if (auto node = opens_.extract(open_id))
-		return std::move(node.mapped());
+	for (open_files *const all : {&opens_, &lost_})
+		if (auto node = all->extract(open_id))
+			return std::move(node.mapped());
 	given_up_.push_back(open_id);
 	if (given_up_.size() > replies_kept)
 		given_up_.pop_front();
@@ -101,7 +104,58 @@ done_names *session::names(done_files &files)
 std::size_t session::opens() const
 {
 	std::lock_guard lock(mutex_);
-	return opens_.size();
+	return opens_.size() + lost_.size();
+}
+
+// A LOCK that the client sends again must be run again: it does not hold what the reply says.
+std::vector<std::shared_ptr<open_file>> session::lapse()
+{
+	std::vector<std::shared_ptr<open_file>> ended;
+	std::lock_guard lock(mutex_);
+	for (auto &[id, f] : opens_) {
+		if (f->node->constant) // a bundle, which ends with the connection
+			ended.push_back(std::move(f));
+		else
+			lost_.emplace(id, std::move(f));
+	}
+	opens_.clear();
+	std::erase_if(order_, [this](std::uint64_t request) {
+		const auto it = replies_.find(request);
+		coop_st_header h;
+		const bool is_lock = !coop_st_header_get(&h, reinterpret_cast<const u8 *>(
+								     it->second.encoded.data())) &&
+				     h.op == COOP_ST_LOCK;
+		if (is_lock)
+			replies_.erase(it);
+		return is_lock;
+	});
+	relied_on = false;
+	return ended;
+}
+
+std::shared_ptr<open_file> session::opened_again(std::uint64_t open_id, const inode_ref &node,
+						 std::uint32_t flags)
+{
+	constexpr std::uint32_t access =
+		COOP_ST_O_READ | COOP_ST_O_WRITE | COOP_ST_O_APPEND | COOP_ST_O_EXEC;
+	const auto is_it = [&](const open_files::iterator it, const open_files &all) {
+		return it != all.end() && it->second->node == node &&
+		       (it->second->flags & access) == (flags & access);
+	};
+	std::lock_guard lock(mutex_);
+	if (const auto it = opens_.find(open_id); is_it(it, opens_))
+		return it->second;
+	const auto it = lost_.find(open_id);
+	if (!is_it(it, lost_))
+		return nullptr;
+	return opens_.insert(lost_.extract(it)).position->second;
+}
+
+void session::opened_late(std::uint64_t open_id)
+{
+	std::lock_guard lock(mutex_);
+	if (auto node = lost_.extract(open_id))
+		opens_.insert(std::move(node));
 }
 
 std::uint64_t session::renew(pusher push, std::function<void()> flush, bool roles)

@@ -95,6 +95,14 @@ public:
 
 	// What its changes of names came to; null: nothing is kept.
 	done_names *names(done_files &);
+	// Its locks go to others; they, and what is open, are lost to the client until it opens it
+	// again: see silence.cpp. No request of it runs. Returns what ends with that.
+	[[nodiscard]] std::vector<std::shared_ptr<open_file>> lapse();
+	// For an OPEN with AGAIN: what is open under this id already. Null: another file, or flags.
+	std::shared_ptr<open_file> opened_again(std::uint64_t open_id, const inode_ref &,
+						std::uint32_t flags);
+	// The client learns only now that it has this open.
+	void opened_late(std::uint64_t open_id);
 
 	enum class verdict {
 		run,      // first time: execute, then call done()
@@ -135,6 +143,8 @@ public:
 	// The client relies on this session: a request came that restores nothing. Until then it
 	// may not know that the session is new, because that reply may have been lost.
 	std::atomic<bool> relied_on{false};
+	// The client said that it stops relying on its locks when it is not answered.
+	std::atomic<bool> lapses{false};
 	// Input of the client has come. All that it sent later comes later, too.
 	void hears(boot_clock::time_point when = boot_clock::now())
 	{
@@ -160,7 +170,9 @@ private:
 	std::uint64_t epoch_ = 0;
 	pusher push_;
 	std::function<void()> flush_;
-	std::unordered_map<std::uint64_t, std::shared_ptr<open_file>> opens_;
+	using open_files = std::unordered_map<std::uint64_t, std::shared_ptr<open_file>>;
+	open_files opens_;
+	open_files lost_; // of no use until opened again; no id is in both
 	// Ids that were closed but not open: the latest replies_kept, oldest first. Far fewer
 	// requests of a client can still run.
 	std::deque<std::uint64_t> given_up_;

@@ -206,11 +206,13 @@ int state_directory::open(const std::string &name, unique_fd &out) const
 	return is_own_file(st) ? 0 : -EPERM;
 }
 
-int state_directory::remove(const std::string &name) const
+int state_directory::remove(const std::string &name, synced s) const
 {
 	if (error_)
 		return error_;
-	return ::unlinkat(dir_.get(), name.c_str(), 0) ? -errno : 0;
+	if (::unlinkat(dir_.get(), name.c_str(), 0))
+		return -errno;
+	return s == synced::yes && ::fsync(dir_.get()) ? -errno : 0;
 }
 
 std::vector<std::string> state_directory::names() const
