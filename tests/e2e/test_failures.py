@@ -287,6 +287,50 @@ def test_a_change_of_names_runs_once_over_a_restart(cluster):
     assert not [name for i in range(4) for name in os.listdir(f"{cluster.export}/{i}")]
 
 
+# Appends numbered lines until it is told to end.
+APPENDER = """
+import os, select, sys
+fd = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND)
+print("ready", flush=True)
+n = 0
+while not select.select([0], [], [], 0)[0]:
+    os.write(fd, f"{sys.argv[2]} {n}\\n".encode())
+    n += 1
+print(n)
+"""
+
+
+def test_an_append_runs_once_over_a_restart(cluster):
+    nodes = cluster.connected(2)
+    log = cluster.export + "/log"
+    open(log, "w").close()
+    with contextlib.ExitStack() as stack:
+        writers = []
+        for i in range(6):
+            writers.append(stack.enter_context(subprocess.Popen(
+                [sys.executable, "-c", APPENDER, nodes[i % 2].path + "/log", str(i)], text=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)))
+            stack.callback(writers[-1].kill)
+        for w in writers:
+            assert w.stdout.readline() == "ready\n"
+        for _ in range(25):
+            before = os.path.getsize(log)
+            wait_for(lambda: os.path.getsize(log) > before + 500, "the appends go on")  # noqa: B023
+            cluster.daemon.process.kill()
+            cluster.daemon.start()
+        expected = []
+        for i, w in enumerate(writers):
+            said, errors = w.communicate("end\n", timeout=2 * DEADLINE)
+            assert w.returncode == 0, errors
+            expected += [f"{i} {n}" for n in range(int(said))]
+    with open(log) as f:
+        lines = f.read().splitlines()
+    assert sorted(lines) == sorted(expected)
+    for i in range(6):
+        mine = [int(line.split()[1]) for line in lines if line.startswith(f"{i} ")]
+        assert mine == sorted(mine)
+
+
 def made(cluster):
     """How many calls these programs have made, as the names in the export tell."""
     return sum(int(name[1:]) for i in range(4) for name in os.listdir(f"{cluster.export}/{i}"))

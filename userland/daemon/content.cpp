@@ -5,8 +5,10 @@
 // processes from opening the file for writing. So version before, change and version after are one
 // step. Without the lease the version before is reported as 0, and no client carries its cached
 // pages over.
+#include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
+#include <span>
 #include <spdlog/spdlog.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -98,6 +100,19 @@ bool reopens_own(const inode &n, const coop_st_body &b)
 	struct stat st;
 	return b.flags & COOP_ST_O_AGAIN && !n.in.spec().read_only &&
 	       !::fstatat(n.path.get(), "", &st, AT_EMPTY_PATH) && st.st_uid == b.cred.uid;
+}
+
+// How much of the data, which an earlier process may have begun to append there, is there. A part
+// counts only at the end of the file: it was cut off when that process was killed.
+std::size_t appended(int fd, std::uint64_t at, std::span<const std::uint8_t> data)
+{
+	std::vector<std::uint8_t> there(data.size());
+	const ssize_t n = ::pread(fd, there.data(), there.size(), static_cast<off_t>(at));
+	const std::size_t got = n > 0 ? static_cast<std::size_t>(n) : 0;
+	return std::equal(there.begin(), there.begin() + static_cast<std::ptrdiff_t>(got),
+			  data.begin())
+		       ? got
+		       : 0;
 }
 
 struct timespec when(const coop_st_time &t, std::uint32_t valid, std::uint32_t set,
@@ -630,6 +645,12 @@ int service::write(const exported &in, session &s, call r, reply &out)
 	coop_st_cred cred;
 	f->who.fill(cred);
 	inode &n = *f->node;
+	const bool appends = f->flags & COOP_ST_O_APPEND;
+	names_once attempt = appends ? once(in, s, r, n) : names_once({}, 0, 0, false);
+	if (const auto known = attempt.answer()) {
+		out.body.verifier = stable.verifier(in.fs(), n.file);
+		return *known ? *known : attributes(n, out.body.attr);
+	}
 	std::unique_lock lock(n.mutex);
 	// Taken before the write: if writeback fails in between, these bytes may be among the lost.
 	out.body.verifier = stable.verifier(in.fs(), n.file);
@@ -638,22 +659,31 @@ int service::write(const exported &in, session &s, call r, reply &out)
 		if (user.error())
 			return user.error();
 		std::size_t done = 0;
-		while (done < r.data.size()) {
-			struct iovec v = {const_cast<std::uint8_t *>(r.data.data()) + done,
-					  r.data.size() - done};
-			const ssize_t got =
-				::pwritev2(fd, &v, 1, static_cast<off_t>(r.body.offset + done),
-					   f->flags & COOP_ST_O_APPEND ? RWF_APPEND : 0);
-			if (got < 0 && errno == EINTR)
-				continue;
-			if (got <= 0)
-				return got ? -errno : -EIO;
-			done += static_cast<std::size_t>(got);
-		}
-		return 0;
+		const auto put = [&] {
+			while (done < r.data.size()) {
+				struct iovec v = {const_cast<std::uint8_t *>(r.data.data()) + done,
+						  r.data.size() - done};
+				const ssize_t got = ::pwritev2(
+					fd, &v, 1, static_cast<off_t>(r.body.offset + done),
+					appends ? RWF_APPEND : 0);
+				if (got < 0 && errno == EINTR)
+					continue;
+				if (got <= 0)
+					return got ? -errno : -EIO;
+				done += static_cast<std::size_t>(got);
+			}
+			return 0;
+		};
+		if (!appends)
+			return put();
+		if (const auto at = attempt.appends_to(fd))
+			done = appended(fd, *at, r.data);
+		return attempt.run(put);
 	});
 	if (err)
 		return err;
+	if (attempt.uncertain()) // the version before it is not known
+		out.body.before = 0;
 	stats.written_bytes.fetch_add(r.data.size(), std::memory_order_relaxed);
 	if (!(r.body.flags & COOP_ST_WRITE_STABLE))
 		return 0;

@@ -13,6 +13,9 @@
 // mutex of the directory. A process that ends in between leaves the question open; the next one
 // then looks for traces of the change (names_once.hpp). What cannot be noted is made all the same.
 //
+// Appends to files are noted in the same way, under the mutex of the file: run twice, they double
+// their bytes.
+//
 // The outcomes kept are as many as replies: at most COOP_ST_REQUESTS_MAX requests are in flight and
 // replies keep their order, so twice as many always suffice.
 #pragma once
@@ -54,7 +57,7 @@ public:
 		std::uint64_t ended = 0;   // 0: not known
 		std::uint64_t verifier = 0;
 		std::uint64_t number = 0; // of the outcome, rising
-		file_identity source;     // that had the name before
+		file_identity source;     // that had the name before; of an append: {0, its size}
 		std::uint32_t status = 0; // 0 or an errno
 		std::uint32_t unused = 0;
 	};

@@ -58,6 +58,16 @@ file_identity names_once::takes(int dir, const std::string &name)
 	return now;
 }
 
+std::optional<std::uint64_t> names_once::appends_to(int fd)
+{
+	struct stat st;
+	if (uncertain())
+		return before_->source.born;
+	if (names_ && !::fstat(fd, &st))
+		mine_.source = {0, static_cast<std::uint64_t>(st.st_size)};
+	return {};
+}
+
 bool names_once::born(int fd, mode_t type, uid_t owner) const
 {
 	struct statx sx;

@@ -8,7 +8,8 @@
 //   born since the change began and before this process did. No other client can have made it,
 //   because the change had the mutex of the directory until then;
 // - a name that was taken from a file: it has no file now, or another one than when the change
-//   began. So a repeat never removes or moves what others have made since.
+//   began. So a repeat never removes or moves what others have made since;
+// - an append, which is a change of that kind: its bytes are where the file ended when it began.
 #pragma once
 
 #include <optional>
@@ -63,6 +64,8 @@ public:
 	{
 		return uncertain() ? before_->source : file_identity();
 	}
+	// The same for an append. Returns where an earlier process began it.
+	std::optional<std::uint64_t> appends_to(int fd);
 	// Runs change(), which returns 0 or -errno, under the mutex of the directory; not if there
 	// is an answer. traces(): it has been made before, though change() fails.
 	template <class act, class look> int run(act change, look traces)

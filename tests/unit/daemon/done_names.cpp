@@ -58,7 +58,7 @@ protected:
 	}
 	// A process notes that it begins the session's request, which takes the name from a file,
 	// and is killed.
-	void begin_and_end_process(const std::string &source = {})
+	void begin_and_end_process(const std::string &source = {}, std::uint64_t size = 0)
 	{
 		server_.reset();
 		done_files all(state(), boot);
@@ -68,6 +68,8 @@ protected:
 		c.request = first;
 		if (!source.empty())
 			c.source = coop::daemon::identify(AT_FDCWD, (tree_ / source).string());
+		if (size) // to which it appends
+			c.source = {0, size};
 		EXPECT_NE(names->begin(c), coop::daemon::done_names::nowhere);
 	}
 	state_directory state() { return state_directory((base_ / "state").string()); }
@@ -289,6 +291,42 @@ TEST_F(daemon_done_names, an_exchange_that_had_begun_is_not_taken_back)
 	b.flags = COOP_ST_R_EXCHANGE;
 	EXPECT_EQ(ask(COOP_ST_RENAME, b, true), 0);
 	EXPECT_EQ(disk("file2"), "x");
+}
+
+TEST_F(daemon_done_names, an_append_is_made_once)
+{
+	constexpr std::uint64_t id = 7; // of the open file
+	const auto write = [&](bool repeated) {
+		plain_client c(port_, COOP_ST_VERSION, COOP_ST_VERSION, session_);
+		coop_st_body o = plain_client::on(file_, id);
+		o.flags = COOP_ST_O_WRITE | COOP_ST_O_APPEND | (repeated ? COOP_ST_O_AGAIN : 0);
+		c.number(100);
+		EXPECT_EQ(c.ask(COOP_ST_OPEN, o), 0);
+		c.number(first);
+		c.flags = repeated ? COOP_ST_F_REPEAT : 0;
+		c.data = "line\n";
+		return c.ask(COOP_ST_WRITE, plain_client::on(file_, id));
+	};
+	EXPECT_EQ(write(false), 0);
+	next_process();
+	EXPECT_EQ(write(true), 0);
+	EXPECT_EQ(disk("file"), "xline\n") << "of what had ended";
+	for (const char *have : {"x", "xli", "xline\n"}) { // when the process was killed
+		session_++;
+		put("file", "x");
+		begin_and_end_process("file", 1);
+		put("file", have);
+		restart();
+		EXPECT_EQ(write(true), 0);
+		EXPECT_EQ(disk("file"), "xline\n") << have;
+	}
+	session_++;
+	put("file", "x");
+	begin_and_end_process("file", 1);
+	put("file", "xlimb\n"); // another's
+	restart();
+	EXPECT_EQ(write(true), 0);
+	EXPECT_EQ(disk("file"), "xlimb\nline\n");
 }
 
 TEST_F(daemon_done_names, a_crash_of_the_machine_voids_what_was_kept)

@@ -158,10 +158,14 @@ public:
 		const int n = coop_st_body_put(&b, coop_st_request_fields(op), buf + COOP_ST_HEADER,
 					       COOP_ST_BODY_MAX);
 		EXPECT_GE(n, 0);
-		coop_st_header h{op, flags, static_cast<u32>(n), 0, 0, ++id_};
+		coop_st_header h{op, flags, static_cast<u32>(n), static_cast<u32>(data.size()),
+				 0,  ++id_};
 		coop_st_header_put(&h, buf);
-		const std::size_t all = COOP_ST_HEADER + static_cast<std::size_t>(n);
-		EXPECT_EQ(::send(fd_.get(), buf, all, MSG_NOSIGNAL), static_cast<ssize_t>(all));
+		std::string all(reinterpret_cast<const char *>(buf),
+				COOP_ST_HEADER + static_cast<std::size_t>(n));
+		all += data;
+		EXPECT_EQ(::send(fd_.get(), all.data(), all.size(), MSG_NOSIGNAL),
+			  static_cast<ssize_t>(all.size()));
 		for (;;) {
 			if (!take(h))
 				return -1;
@@ -206,6 +210,7 @@ public:
 
 	int status = 0;
 	std::uint16_t flags = 0; // of the next requests' headers
+	std::string data;        // that they carry
 	std::uint16_t chosen_min = 0, chosen_max = 0;
 	std::uint32_t proof_flags = 0;     // of the reply to PROOF
 	std::vector<std::uint16_t> pushes; // operations
