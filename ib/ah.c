@@ -62,10 +62,18 @@ static bool make_room(struct coop_rnic *r)
 	return false;
 }
 
+/*
+ * Whether datagrams have a GRH, which has the label. Use the GID where there is one, also on
+ * InfiniBand: only with a GRH do the peer's completions name our GID.
+ */
+static bool has_label(const struct coop_rnic *r, const u8 gid[16])
+{
+	return r->port.roce || memchr_inv(gid, 0, 16);
+}
+
 static void fill(const struct coop_rnic *r, const struct coop_ah *ah, struct rdma_ah_attr *attr)
 {
 	const struct coop_port *port = &r->port;
-	bool by_gid = memchr_inv(ah->gid, 0, sizeof(ah->gid)) != NULL;
 	union ib_gid gid;
 
 	memset(attr, 0, sizeof(*attr));
@@ -73,9 +81,7 @@ static void fill(const struct coop_rnic *r, const struct coop_ah *ah, struct rdm
 	rdma_ah_set_port_num(attr, port->num);
 	rdma_ah_set_sl(attr, ah->sl);
 	rdma_ah_set_dlid(attr, ah->lid);
-	/* Use the GID where there is one, also on InfiniBand: only with a GRH do the peer's
-	 * completions name our GID. */
-	if (port->roce || by_gid) {
+	if (has_label(r, ah->gid)) {
 		memcpy(gid.raw, ah->gid, sizeof(gid.raw));
 		rdma_ah_set_grh(attr, &gid, coop_flow_label(port->gid.raw, ah->gid, ah->flow),
 				(u8)port->gid_index, AH_HOP_LIMIT, (u8)r->node->cfg.tclass);
@@ -261,7 +267,7 @@ struct coop_ah *coop_ah_get(struct coop_rnic *r, const struct coop_addr *to, u64
 struct coop_ah *coop_ah_of_data(struct coop_rnic *r, const struct coop_addr *to, u32 own_qpn,
 				u64 now)
 {
-	const u32 flow = coop_flow_of(own_qpn, to->qpn);
+	const u32 flow = has_label(r, to->gid) ? coop_flow_of(own_qpn, to->qpn) : 0;
 	struct coop_ah *ah = find(r, to, flow);
 
 	lockdep_assert_held(&r->node->lock);

@@ -22,7 +22,10 @@ ibv_ah *ah_cache::find(ibv_pd *pd, const verbs_device &device, const address &to
 	std::copy_n(to.gid, k.gid.size(), k.gid.begin());
 	k.lid = to.lid;
 	k.sl = to.sl;
-	k.flow = static_cast<std::uint8_t>(coop_flow_of(own_qpn, to.qpn));
+	const bool by_gid =
+		std::any_of(k.gid.begin(), k.gid.end(), [](std::uint8_t b) { return b; });
+	if (device.roce() || by_gid) // else there is no GRH, which has the label
+		k.flow = static_cast<std::uint8_t>(coop_flow_of(own_qpn, to.qpn));
 	if (const auto it = handles_.find(k); it != handles_.end() && it->second.handle) {
 		it->second.used = ++clock_;
 		return it->second.handle.get();
