@@ -26,15 +26,38 @@ static u32 bucket_of(const struct coop_rnic *r, const u8 *gid, u16 lid, u32 flow
 	return jhash(gid, 16, (lid | flow << 16) ^ (u32)r->node->member_salt) % COOP_AH_BUCKETS;
 }
 
-/* Frees an entry that no send and no work needs. */
-static void end(struct coop_ah *ah)
+/* No send and no work needs the entry, which is not hashed. */
+static void spend(struct coop_rnic *r, struct coop_ah *ah)
 {
-	list_del(&ah->link);
-	if (ah->ib)
-		rdma_destroy_ah(ah->ib, RDMA_DESTROY_AH_SLEEPABLE);
-	if (ah->renewed)
-		rdma_destroy_ah(ah->renewed, RDMA_DESTROY_AH_SLEEPABLE);
-	kfree(ah);
+	list_move_tail(&ah->link, &r->ah.spent);
+	queue_work(r->node->paths, &r->ah.reap);
+}
+
+static void destroy(struct ib_ah *ib)
+{
+	if (ib)
+		rdma_destroy_ah(ib, RDMA_DESTROY_AH_SLEEPABLE);
+}
+
+static void free_all(struct list_head *list)
+{
+	struct coop_ah *ah, *next;
+
+	list_for_each_entry_safe(ah, next, list, link) {
+		destroy(ah->ib);
+		kfree(ah);
+	}
+}
+
+static void reap(struct work_struct *work)
+{
+	struct coop_rnic *r = container_of(work, struct coop_rnic, ah.reap);
+	LIST_HEAD(mine);
+
+	mutex_lock(&r->node->lock);
+	list_splice_init(&r->ah.spent, &mine);
+	mutex_unlock(&r->node->lock);
+	free_all(&mine);
 }
 
 static void retire(struct coop_rnic *r, struct coop_ah *ah)
@@ -44,7 +67,7 @@ static void retire(struct coop_rnic *r, struct coop_ah *ah)
 	if (ah->users || ah->making)
 		list_move_tail(&ah->link, &r->ah.retired);
 	else
-		end(ah);
+		spend(r, ah);
 }
 
 static bool make_room(struct coop_rnic *r)
@@ -88,11 +111,43 @@ static void fill(const struct coop_rnic *r, const struct coop_ah *ah, struct rdm
 	}
 }
 
-/* Takes the result of the works; ib is NULL if the address did not resolve. */
-static void made(struct coop_ah *ah, struct ib_ah *ib, u64 now)
+static void make_first(struct work_struct *work);
+static void make_second(struct work_struct *work);
+
+/* For such an address, hashed. */
+static struct coop_ah *create(struct coop_rnic *r, const u8 gid[16], u16 lid, u8 sl, u32 flow)
+{
+	struct coop_ah *ah;
+
+	if (!make_room(r))
+		return NULL;
+	/* Readers wait for the lock. A stranger's datagram asks for an entry, too. */
+	ah = kzalloc(sizeof(*ah),
+		     GFP_NOWAIT | __GFP_NOWARN | (coop_node_gfp(r->node) & __GFP_ACCOUNT));
+	if (!ah)
+		return NULL;
+	ah->rnic = r;
+	memcpy(ah->gid, gid, sizeof(ah->gid));
+	ah->lid = lid;
+	ah->sl = sl;
+	ah->flow = (u8)flow;
+	INIT_WORK(&ah->first, make_first);
+	INIT_DELAYED_WORK(&ah->second, make_second);
+	hlist_add_head(&ah->hash, &r->ah.bucket[bucket_of(r, ah->gid, ah->lid, flow)]);
+	list_add_tail(&ah->link, &r->ah.all);
+	r->ah.n++;
+	return ah;
+}
+
+/*
+ * Takes the result of the works; ib is NULL if the address did not resolve. Returns a handle to
+ * destroy without the lock, or NULL.
+ */
+static struct ib_ah *made(struct coop_ah *ah, struct ib_ah *ib, u64 now)
 {
 	struct coop_rnic *r = ah->rnic;
-	struct ib_ah *old = NULL;
+	struct ib_ah *old = ib;
+	struct coop_ah *other;
 
 	ah->wanted = false;
 	ah->made_us = now;
@@ -100,15 +155,20 @@ static void made(struct coop_ah *ah, struct ib_ah *ib, u64 now)
 	if (!ah->users) {
 		old = ah->ib;
 		ah->ib = ib;
-	} else if (ib) { /* posted sends still use the old one, which may be out of date */
-		old = ah->renewed;
-		ah->renewed = ib;
+	} else if (ib && !hlist_unhashed(&ah->hash)) {
+		/* Posted sends still use the old one, which may be out of date. */
+		retire(r, ah);
+		other = create(r, ah->gid, ah->lid, ah->sl, ah->flow);
+		if (other) {
+			other->ib = ib;
+			other->made_us = now;
+			old = NULL;
+		}
 	}
-	if (old)
-		rdma_destroy_ah(old, RDMA_DESTROY_AH_SLEEPABLE);
 	coop_ctrl_resume(r, ah, now);
 	coop_pump_drain(r->node, now);
 	coop_node_kick(r->node); /* a serve may have begun: the pump must watch its sends */
+	return old;
 }
 
 static void make(struct coop_ah *ah, bool first)
@@ -116,7 +176,7 @@ static void make(struct coop_ah *ah, bool first)
 	struct coop_rnic *r = ah->rnic;
 	struct coop_node *node = r->node;
 	struct rdma_ah_attr attr;
-	struct ib_ah *ib = NULL;
+	struct ib_ah *ib = NULL, *old = NULL;
 	struct mem_cgroup *outer;
 	unsigned int flags;
 	bool wanted;
@@ -141,15 +201,16 @@ static void make(struct coop_ah *ah, bool first)
 	if (first && ib && cancel_delayed_work(&ah->second))
 		ah->making--;
 	if (ah->wanted && (ib || ah->making == 1) && !r->closing)
-		made(ah, ib, coop_now_us());
-	else if (ib) /* the other work was faster */
-		rdma_destroy_ah(ib, RDMA_DESTROY_AH_SLEEPABLE);
-	/* After made(), which may free an entry that is not pinned. */
+		old = made(ah, ib, coop_now_us());
+	else
+		old = ib; /* the other work was faster */
+	/* After made(), in which an entry that is not pinned may be spent. */
 	if (!--ah->making)
 		r->ah.n_making--;
 	if (!r->closing && hlist_unhashed(&ah->hash) && !ah->users && !ah->making)
-		end(ah);
+		spend(r, ah);
 	mutex_unlock(&node->lock);
+	destroy(old);
 	set_active_memcg(outer);
 	memalloc_noio_restore(flags);
 }
@@ -198,39 +259,17 @@ struct coop_ah *coop_ah_line(struct coop_rnic *r, const struct coop_addr *from)
 	return NULL;
 }
 
-static struct coop_ah *create(struct coop_rnic *r, const struct coop_addr *to, u32 flow)
+void coop_ah_cache_init(struct coop_rnic *r)
 {
-	struct coop_ah *ah;
-
-	if (!make_room(r))
-		return NULL;
-	/* A stranger's datagram asks for it too: no reason for the OOM killer of a memory cgroup.
-	 */
-	ah = kzalloc(sizeof(*ah), GFP_NOIO | __GFP_NORETRY | __GFP_NOWARN |
-					  (coop_node_gfp(r->node) & __GFP_ACCOUNT));
-	if (!ah)
-		return NULL;
-	ah->rnic = r;
-	memcpy(ah->gid, to->gid, sizeof(ah->gid));
-	ah->lid = lid_of(r, to);
-	ah->sl = to->sl;
-	ah->flow = (u8)flow;
-	INIT_WORK(&ah->first, make_first);
-	INIT_DELAYED_WORK(&ah->second, make_second);
-	hlist_add_head(&ah->hash, &r->ah.bucket[bucket_of(r, ah->gid, ah->lid, flow)]);
-	list_add_tail(&ah->link, &r->ah.all);
-	r->ah.n++;
-	return ah;
-}
-
-void coop_ah_cache_init(struct coop_ah_cache *c)
-{
+	struct coop_ah_cache *c = &r->ah;
 	u32 i;
 
 	for (i = 0; i < COOP_AH_BUCKETS; i++)
 		INIT_HLIST_HEAD(&c->bucket[i]);
 	INIT_LIST_HEAD(&c->all);
 	INIT_LIST_HEAD(&c->retired);
+	INIT_LIST_HEAD(&c->spent);
+	INIT_WORK(&c->reap, reap);
 }
 
 static struct coop_ah *use(struct coop_rnic *r, struct coop_ah *ah, u64 now)
@@ -255,7 +294,7 @@ static struct coop_ah *get(struct coop_rnic *r, const struct coop_addr *to, u32 
 		return NULL;
 	ah = find(r, to, flow);
 	if (!ah)
-		ah = create(r, to, flow);
+		ah = create(r, to->gid, lid_of(r, to), to->sl, flow);
 	return ah ? use(r, ah, now) : NULL;
 }
 
@@ -292,13 +331,8 @@ void coop_ah_put(struct coop_rnic *r, struct coop_ah *ah)
 	lockdep_assert_held(&r->node->lock);
 	if (!ah || --ah->users)
 		return;
-	if (ah->renewed) {
-		rdma_destroy_ah(ah->ib, RDMA_DESTROY_AH_SLEEPABLE);
-		ah->ib = ah->renewed;
-		ah->renewed = NULL;
-	}
 	if (hlist_unhashed(&ah->hash) && !ah->making)
-		end(ah);
+		spend(r, ah);
 }
 
 void coop_ah_retire_all(struct coop_rnic *r)
@@ -312,15 +346,16 @@ void coop_ah_retire_all(struct coop_rnic *r)
 
 void coop_ah_cache_destroy(struct coop_rnic *r)
 {
-	struct coop_ah *ah, *next;
+	struct coop_ah *ah;
 
 	list_splice_init(&r->ah.retired, &r->ah.all);
 	list_for_each_entry(ah, &r->ah.all, link) {
 		cancel_work_sync(&ah->first);
 		cancel_delayed_work_sync(&ah->second);
 	}
-	list_for_each_entry_safe(ah, next, &r->ah.all, link)
-		end(ah);
+	cancel_work_sync(&r->ah.reap);
+	free_all(&r->ah.all);
+	free_all(&r->ah.spent);
 }
 
 int coop_ah_init(void)

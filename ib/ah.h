@@ -16,9 +16,11 @@
  * So a second work tries soon after the first, if there is no answer by then.
  *
  * A failed entry is tried again after a while. An entry that has been in use for
- * long is renewed in the background, because the link address may have moved.
- * When the port's address changes, all entries are retired: a retired entry is
- * freed when no send needs it any more.
+ * long is renewed in the background, because the link address may have moved; if
+ * sends use it then, another entry takes its place. When the port's address
+ * changes, all entries are retired. A retired entry is spent when no send needs
+ * it any more. A work destroys the handles of spent entries, because a device may
+ * take long for that, and readers wait for the node's lock.
  */
 #ifndef COOP_IB_AH_H
 #define COOP_IB_AH_H
@@ -38,7 +40,7 @@ struct coop_rnic;
 
 struct coop_ah {
 	struct hlist_node hash; /* unhashed: retired */
-	struct list_head link;  /* cache->all, in order of use, or cache->retired */
+	struct list_head link;  /* cache->all, in order of use, ->retired or ->spent */
 	struct coop_rnic *rnic;
 	struct work_struct first; /* either work may create 'ib' */
 	struct delayed_work second;
@@ -46,12 +48,11 @@ struct coop_ah {
 	u16 lid;
 	u8 sl;
 	u8 flow;
-	bool wanted;           /* the works are creating it; neither has a result */
-	u32 making;            /* works that are queued or run: they pin the entry */
-	struct ib_ah *ib;      /* NULL: not resolved (yet) */
-	struct ib_ah *renewed; /* replaces 'ib' once that has no users */
-	u32 users;             /* sends posted with 'ib' and not complete */
-	u64 made_us;           /* when it was last created, or failed */
+	bool wanted;      /* the works are creating it; neither has a result */
+	u32 making;       /* works that are queued or run: they pin the entry */
+	struct ib_ah *ib; /* NULL: not resolved (yet) */
+	u32 users;        /* sends posted with 'ib' and not complete */
+	u64 made_us;      /* when it was last created, or failed */
 	u32 n_send, n_recv;
 	/* Control buffers, and with COOP_AH_DATA those of rnic->data; their destination is there.
 	 */
@@ -61,13 +62,14 @@ struct coop_ah {
 
 struct coop_ah_cache {
 	struct hlist_head bucket[COOP_AH_BUCKETS];
-	struct list_head all, retired;
+	struct list_head all, retired, spent;
+	struct work_struct reap; /* frees what is spent */
 	u32 n;
 	u32 n_making; /* entries that are being resolved */
 };
 
-/* All but destroy: the node's lock held; they sleep only for memory. */
-void coop_ah_cache_init(struct coop_ah_cache *c);
+/* All but init and destroy: the node's lock held; they do not sleep. */
+void coop_ah_cache_init(struct coop_rnic *r);
 /*
  * The entry for an address and flow 0, created if necessary. While it is being resolved ah->ib is
  * NULL and ah->wanted set. NULL: resolution failed lately, or there is no room.

@@ -14,8 +14,8 @@
  *
  * Locks, outer first: attach_lock, lock, news_lock. The list of nodes (device.c) has one of its
  * own, under which none of them is taken. done() runs without any of them, ops->address() under
- * attach_lock only. Under lock memory is allocated without I/O, because pages being filled wait for
- * the lock.
+ * attach_lock only. Whoever holds lock and may allocate memory does so without I/O, because pages
+ * being filled wait for the lock.
  *
  * Who waits for whom:
  *
@@ -27,10 +27,9 @@
  *   attach, detach                  for lock; without it for the device, and for the works of slots
  *   removal of a device, refresh    for attach_lock
  *
- * So what the holder of lock waits for, all readers of the mount wait for. It is: memory without
- * I/O (an address handle's entry); and the device, but only when a control or a serving queue pair
- * has failed, which ends what goes by it anyway, or to destroy an address handle. The callbacks of
- * the file system wait for nothing.
+ * So what the holder of lock waits for, all readers of the mount wait for. It is the device, and
+ * only when a control or a serving queue pair has failed, which ends what goes by it anyway. The
+ * callbacks of the file system wait for nothing.
  */
 #ifndef COOP_IB_NODE_H
 #define COOP_IB_NODE_H

@@ -242,7 +242,7 @@ struct coop_rnic *coop_rnic_create(struct coop_node *node, const struct coop_por
 	r->n_serves = r->n_serve * COOP_SERVES_A_QP;
 	r->serve_wrs = serve_wrs(r);
 	r->overdue_at = ~0ULL;
-	coop_ah_cache_init(&r->ah);
+	coop_ah_cache_init(r);
 	err = fits(r, why, size) ?: charge(r, why, size);
 	if (err) {
 		kvfree(r);
