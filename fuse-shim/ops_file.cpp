@@ -190,6 +190,9 @@ void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, std::size_t size
 	// A mapping's page, from any open file that was mapped, belongs where the kernel has it.
 	// For other writes, the request has the flags as fcntl(2) left them.
 	const bool appends = !fi->writepage && fi->flags & O_APPEND;
+	// The kernel writes it through any open file, also through one that has lost no lock.
+	if (fi->writepage && file_of(fi).node->lost_stores)
+		return reply_status(req, -EIO);
 	iovec v{const_cast<char *>(data), size};
 	std::optional<client::files::range> drop;
 	int err = c.mount.files().write(file_of(fi), appends, static_cast<std::uint64_t>(offset),

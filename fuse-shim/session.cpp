@@ -178,6 +178,9 @@ session::session(const client::mount_options &o, const std::string &mountpoint) 
 						     length, static_cast<off_t>(offset),
 						     reinterpret_cast<void *>(cookie));
 	};
+	events.pages_dropped = [this](std::function<void()> f) {
+		invalidator_.after(std::move(f));
+	};
 	events.lease_over = [this](client::inode *node, std::function<void()> then) {
 		context *const c = named_.load();
 		if (c && node)

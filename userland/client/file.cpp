@@ -307,6 +307,8 @@ int files::read_direct(open_file &f, std::uint64_t breaks, std::uint64_t offset,
 int files::read(open_file &f, std::uint64_t offset, std::uint32_t length, read_answer &out)
 {
 	settle(f);
+	if (const int err = storage_.vouch(f.node->fh, f.open_id))
+		return err;
 	std::uint64_t end;
 	{
 		const std::lock_guard guard(f.node->lock);
@@ -471,6 +473,7 @@ int files::lock(open_file &f, const coop_st_lock &what, bool wait, storage::lock
 		std::uint64_t &cookie)
 {
 	settle(f);
+	f.node->locked = true;
 	let_go_of(f, what); // the daemon may release the owner's old lock in this range
 	return storage_.lock(f.node->fh, f.open_id, what, wait, std::move(granted), cookie);
 }

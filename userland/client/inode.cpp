@@ -163,6 +163,56 @@ void inode_table::dropped(inode &node)
 	node.dropping--;
 }
 
+std::vector<std::shared_ptr<inode>> inode_table::locked()
+{
+	std::vector<std::shared_ptr<inode>> out;
+	std::lock_guard guard(lock_);
+	for (const auto &[fid, node] : by_fid_)
+		if (node->locked)
+			out.push_back(node);
+	return out;
+}
+
+// A read under way may still bring pages; it notices that 'breaks' has changed, and the next call
+// drops them. While a change is under way a pwrite() may be: then the pages stay for now.
+void inode_table::locks_in_doubt(const std::function<bool(const handle &)> &holds)
+{
+	for (const auto &node : locked()) {
+		if (!holds(node->fh))
+			continue;
+		{
+			std::lock_guard guard(node->lock);
+			if (!node->kernel_version || node->changing)
+				continue;
+			node->kernel_version = inode::mixed;
+			node->breaks++;
+		}
+		if (must_drop(*node))
+			events_.pages_dropped([this, node] { dropped(*node); });
+	}
+}
+
+void inode_table::lock_lost(const handle &fh)
+{
+	for (const auto &node : locked()) {
+		if (node->fh != fh)
+			continue;
+		node->lost_stores++;
+		{
+			std::lock_guard guard(node->lock);
+			node->kernel_version = 0;
+			node->overdue = false;
+			node->breaks++;
+			node->dropping++;
+		}
+		stale(*node);
+		events_.pages_dropped([this, node] {
+			dropped(*node);
+			node->lost_stores--;
+		});
+	}
+}
+
 void inode_table::learn_extras(inode &node, ticket asked, const attributes &attr)
 {
 	std::lock_guard guard(node.lock);

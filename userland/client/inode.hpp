@@ -203,6 +203,9 @@ struct inode : std::enable_shared_from_this<inode> {
 	std::atomic<std::chrono::steady_clock::rep> read_at{0}; // the last reply, if not 0 above
 	// Opens with O_TRUNC that have not been used since: the kernel may still have the pages.
 	std::atomic<unsigned> truncating{0};
+	std::atomic<bool> locked{false}; // this mount has asked for a lock of it
+	// A lock was lost, and the kernel may have pages that were stored to under it.
+	std::atomic<unsigned> lost_stores{0};
 
 	// States of the kernel's pages as in rpc/storage/STORAGE.md, "Contents in a client's
 	// cache". Call with 'lock' held.
@@ -225,6 +228,9 @@ struct inode_events {
 	std::function<int(inode &, std::uint64_t offset, std::uint32_t length,
 			  std::uint64_t cookie)>
 		retrieve = {};
+	// Calls the function when the kernel has dropped the pages that it was told of so far.
+	std::function<void(std::function<void()>)> pages_dropped =
+		[](const std::function<void()> &then) { then(); };
 	// The lease of a file, or all (null), is over: see storage_options::on_lease_over.
 	std::function<void(inode *, std::function<void()> then)> lease_over = {};
 };
@@ -346,6 +352,10 @@ public:
 	// dropped them. Also true if an earlier lock or an open told it and it may still have them.
 	[[nodiscard]] bool must_drop(inode &node);
 	void dropped(inode &node);
+	// See storage_options::on_locks_in_doubt: the kernel drops what it has of these files.
+	void locks_in_doubt(const std::function<bool(const handle &)> &locked);
+	// See storage_options::on_lock_lost: the same, and what was stored to pages is not written.
+	void lock_lost(const handle &);
 	// For the one who tells the kernel to drop the pages, before it does so: null: the kernel
 	// has forgotten the file, or there is nothing left to drop, because an open drops it.
 	std::shared_ptr<inode> to_drop(std::uint64_t id, bool even_if_opened);
@@ -379,6 +389,7 @@ public:
 
 private:
 	std::shared_ptr<inode> find(const coop_fid &);
+	std::vector<std::shared_ptr<inode>> locked();
 	// Call with the inode's lock held. True: the kernel's pages are stale and may be dropped
 	// now.
 	bool follow(inode &node, const write_result &r, std::uint64_t offset, std::uint64_t length,

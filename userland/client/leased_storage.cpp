@@ -329,6 +329,7 @@ public:
 		return under_->holds_lock(fh, what);
 	}
 	std::uint64_t lock_era(const handle &fh) override { return under_->lock_era(fh); }
+	int vouch(const handle &f, std::uint64_t id) override { return under_->vouch(f, id); }
 
 	// ---- changes ----------------------------------------------------------
 

@@ -24,6 +24,7 @@ void lock_book::took(const lock &l)
 {
 	std::lock_guard guard(mutex_);
 	files_[l.fh].take(range_of(l));
+	count_locked();
 }
 
 void lock_book::freed(const lock &l)
@@ -35,6 +36,7 @@ void lock_book::freed(const lock &l)
 	it->second.release(range_of(l));
 	if (it->second.empty())
 		files_.erase(it);
+	count_locked();
 }
 
 void lock_book::closed(std::uint64_t open_id)
@@ -44,6 +46,8 @@ void lock_book::closed(std::uint64_t open_id)
 		it->second.drop([&](const ranges::range &r) { return r.open_id == open_id; });
 		it = it->second.empty() ? files_.erase(it) : std::next(it);
 	}
+	lost_.erase(open_id);
+	count_locked();
 }
 
 bool lock_book::holds(const lock &l, bool exclusive_only) const
@@ -87,6 +91,20 @@ void lock_book::lost(std::uint64_t open_id)
 	closed(open_id);
 	std::lock_guard guard(mutex_);
 	era_++;
+	lost_.insert(open_id);
+	count_locked();
+}
+
+bool lock_book::is_lost(std::uint64_t open_id) const
+{
+	std::lock_guard guard(mutex_);
+	return lost_.contains(open_id);
+}
+
+bool lock_book::idle() const
+{
+	std::lock_guard guard(mutex_);
+	return files_.empty() && waits_.empty();
 }
 
 std::uint64_t lock_book::era(const std::string &fh) const
@@ -130,6 +148,7 @@ std::optional<lock_book::wait> lock_book::over_locked(std::uint64_t cookie)
 		return {};
 	wait over = std::move(waits_.extract(cookie).mapped());
 	files_[over.asked.fh].take(range_of(over.asked));
+	count_locked();
 	return over;
 }
 

@@ -6,12 +6,14 @@
 // thread that takes it out of the book (grant, cancellation, or end of the session) completes it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -55,8 +57,13 @@ public:
 	[[nodiscard]] bool holds(std::uint64_t open_id) const;
 	// An open file through which the owner holds a lock in this range; 0: it holds none.
 	[[nodiscard]] std::uint64_t taken_through(const lock &) const;
-	// The locks taken through this open file are lost for good.
+	// The locks taken through this open file are lost for good, and it is of no use.
 	void lost(std::uint64_t open_id);
+	[[nodiscard]] bool is_lost(std::uint64_t open_id) const;
+	// Whether there are any locks, or open files that lost some. Costs next to nothing.
+	[[nodiscard]] bool any() const { return any_.load(std::memory_order_relaxed); }
+	// Neither has nor awaits a lock.
+	[[nodiscard]] bool idle() const;
 	// See storage::lock_era().
 	[[nodiscard]] std::uint64_t era(const std::string &fh) const;
 	[[nodiscard]] std::vector<lock> held() const;
@@ -95,10 +102,13 @@ private:
 	static ranges::range range_of(const lock &);
 	wait *find_locked(std::uint64_t cookie);
 	std::optional<wait> over_locked(std::uint64_t cookie);
+	void count_locked() { any_ = !files_.empty() || !lost_.empty(); }
 
 	mutable std::mutex mutex_;
 	std::map<std::string, ranges> files_; // by handle
-	std::uint64_t era_ = 1; // incremented for each open file whose locks were lost
+	std::uint64_t era_ = 1;        // incremented for each open file whose locks were lost
+	std::set<std::uint64_t> lost_; // open files, until they are closed
+	std::atomic<bool> any_{false};
 	std::map<std::uint64_t, wait> waits_; // by cookie
 	std::uint64_t last_cookie_ = 0;
 };

@@ -165,6 +165,14 @@ void mount::start(inode_events events)
 		inode_table *const inodes = inodes_for_leases_;
 		inodes ? inodes->lease_over(file, std::move(then)) : then();
 	};
+	s.on_locks_in_doubt = [this](const std::function<bool(const handle &)> &locked) {
+		if (inode_table *const inodes = inodes_for_leases_)
+			inodes->locks_in_doubt(locked);
+	};
+	s.on_lock_lost = [this](const handle &fh) {
+		if (inode_table *const inodes = inodes_for_leases_)
+			inodes->lock_lost(fh);
+	};
 	s.on_node = [this](const node_event &e) { on_node(e); };
 	s.on_fabric_key = [this](const std::array<std::uint8_t, 16> &key) {
 		if (client::node *const n = node_for_events_)

@@ -144,6 +144,8 @@ struct storage_options {
 	std::string key_file;    // empty: none
 	std::uint32_t timeout_ms =
 		60000; // after which a call fails with -ETIMEDOUT; 0: never (hard)
+	// For how long a promise of storage is relied on; for tests: less.
+	std::chrono::milliseconds trust{COOP_ST_LEASE_TRUST_MS};
 	std::function<void(const node_event &)> on_node; // on the connection's thread
 	// Called after a reconnection and registration, before on_node reports the nodes. All
 	// earlier nodes were reported as left when the connection was lost.
@@ -167,6 +169,12 @@ struct storage_options {
 	// The connection is lost, and with it all leases and roles.
 	std::function<void()> on_lost;
 	std::function<void()> on_tick; // about ten times a second
+	// The daemon has not answered for so long that it may give locks of this mount to others,
+	// until it answers: nobody may read what the kernel has of the files for which locked() is
+	// true. Called about each second, on a thread of its own.
+	std::function<void(const std::function<bool(const handle &)> &locked)> on_locks_in_doubt;
+	// A lock of this file is lost. On the connection's thread, before any request is sent.
+	std::function<void(const handle &)> on_lock_lost;
 	// With leases: ask for bundles where other clients use the same directory. Null: do not.
 	std::shared_ptr<bundle_reader> bundles;
 };
@@ -376,6 +384,10 @@ public:
 	// 0: this mount holds no lock on the file. Otherwise a number that changes when a lock is
 	// lost.
 	virtual std::uint64_t lock_era(const handle &) = 0;
+	// Call before a program is given what this mount has of the file. -EBADF: the open file has
+	// lost a lock. If the mount holds a lock of the file, and the daemon may have given it to
+	// others, asks the daemon first.
+	virtual int vouch(const handle &, [[maybe_unused]] std::uint64_t open_id) { return 0; }
 
 	// Returns a lease, or all (0), that we no longer trust. Returns at once; done: the daemon
 	// knows.

@@ -16,6 +16,7 @@
 #include <spdlog/spdlog.h>
 
 #include "userland/client/buffer_list.hpp"
+#include "userland/client/lock_keeper.hpp"
 #include "userland/client/storage_codec.hpp"
 #include "userland/client/storage_locks.hpp"
 #include "userland/client/storage_opens.hpp"
@@ -33,13 +34,18 @@ public:
 	explicit remote_storage(const storage_options &o) :
 		connection_(std::make_unique<storage_link>(o)),
 		link_(*connection_),
-		locks_(link_),
+		keeper_(link_, o.on_locks_in_doubt),
+		locks_(link_, keeper_),
 		opens_(link_),
 		reads_(link_)
 	{
 	}
 	// First of all members: its thread calls the others.
-	~remote_storage() override { connection_.reset(); }
+	~remote_storage() override
+	{
+		keeper_.stop();
+		connection_.reset();
+	}
 
 	const entry &root() const override { return link_.root(); }
 	std::array<std::uint8_t, 16> fabric_key() const override { return link_.fabric_key(); }
@@ -427,6 +433,20 @@ public:
 		return locks_.book().holds({fh, 0, what}, what.type == COOP_ST_LOCK_WRITE);
 	}
 	std::uint64_t lock_era(const handle &fh) override { return locks_.book().era(fh); }
+	int vouch(const handle &fh, std::uint64_t open_id) override
+	{
+		const lock_book &book = locks_.book();
+		while (book.any()) {
+			if (book.is_lost(open_id))
+				return -EBADF;
+			if (!book.era(fh) || link_.trusted())
+				break;
+			// The answer of a daemon that forgot us comes after we know what is lost.
+			if (const int err = ping())
+				return err;
+		}
+		return 0;
+	}
 	int getxattr(const caller &c, const handle &fh, std::string_view name, std::uint32_t room,
 		     std::string &value, std::size_t &size) override
 	{
@@ -540,6 +560,7 @@ private:
 
 	std::unique_ptr<storage_link> connection_;
 	storage_link &link_;
+	lock_keeper keeper_;
 	storage_locks locks_;
 	storage_opens opens_;
 	storage_reads reads_;

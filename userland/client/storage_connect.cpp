@@ -223,7 +223,7 @@ int storage_link::learn_run(std::string &why)
 		make_fabric_key();
 		return 0;
 	}
-	ask.flags = options_.on_roles ? 0 : COOP_ST_RUN_PLAIN;
+	ask.flags = COOP_ST_RUN_LAPSES | (options_.on_roles ? 0 : COOP_ST_RUN_PLAIN);
 	int err = exchange(COOP_ST_RUN, ask, h, got);
 	if (!err)
 		err = -static_cast<int>(h.status);
@@ -402,8 +402,10 @@ int storage_link::reclaim(std::string &why)
 	for (const auto &[id, fh] : lost_files) {
 		spdlog::error("storage {}: a lock is lost; its open file can no longer be used",
 			      options_.server);
-		locks_.lost(id);
 		closed(id);
+		locks_.lost(id);
+		if (options_.on_lock_lost)
+			options_.on_lock_lost(fh);
 	}
 	return say(COOP_ST_RECLAIMED, coop_st_body{});
 }

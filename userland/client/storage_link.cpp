@@ -78,6 +78,11 @@ std::shared_ptr<storage_link::call> storage_link::make(std::uint16_t op,
 	return c;
 }
 
+bool storage_link::trusted() const
+{
+	return heard_ && boot_clock::now() - heard() < options_.trust;
+}
+
 storage_link::clock::time_point storage_link::deadline_of(const call &c) const
 {
 	return options_.timeout_ms ? c.begun + std::chrono::milliseconds(options_.timeout_ms)

@@ -130,6 +130,9 @@ public:
 	{
 		return boot_clock::time_point(boot_clock::duration(heard_));
 	}
+	// Whether it is late enough to rely on what the daemon promised.
+	bool trusted() const;
+	std::chrono::milliseconds trust() const { return options_.trust; }
 	std::array<std::uint8_t, 16> fabric_key() const
 	{
 		std::lock_guard lock(mutex_);

@@ -5,12 +5,15 @@
 #include <cerrno>
 
 #include "userland/client/asker.hpp"
+#include "userland/client/lock_keeper.hpp"
 #include "userland/client/storage_codec.hpp"
 
 namespace coop::client
 {
 
-storage_locks::storage_locks(storage_link &link) : link_(link) {}
+storage_locks::storage_locks(storage_link &link, lock_keeper &keeper) : link_(link), keeper_(keeper)
+{
+}
 
 coop_st_body storage_locks::body_of(const lock_book::lock &l) const
 {
@@ -98,6 +101,8 @@ int storage_locks::lock(const lock_book::lock &l, bool wait, lock_book::granted 
 		settle_late(l, of, result, link_.restores());
 	};
 	cookie = wait ? book().begin({l, std::move(done), unwanted}) : 0;
+	if (wait)
+		keeper_.wake();
 	coop_st_body ask = body_of(l), got{};
 	std::string text;
 	ask.flags = wait ? COOP_ST_L_WAIT : 0;
@@ -116,10 +121,12 @@ int storage_locks::lock(const lock_book::lock &l, bool wait, lock_book::granted 
 			// If flock(2) cannot convert a lock, it has released the old one.
 			if (l.what.kind == COOP_ST_LOCK_FLOCK)
 				book().freed(l);
-			if (o.body->flags == COOP_ST_LOCK_HELD)
+			if (o.body->flags == COOP_ST_LOCK_HELD) {
 				book().took(l);
-			else if (o.body->flags == COOP_ST_LOCK_QUEUED)
+				keeper_.wake();
+			} else if (o.body->flags == COOP_ST_LOCK_QUEUED) {
 				granted = link_.lock_queued(cookie, l, o);
+			}
 		});
 	if (!err && got.flags == COOP_ST_LOCK_QUEUED && !granted)
 		return -EINPROGRESS;

@@ -21,10 +21,12 @@
 namespace coop::client
 {
 
+class lock_keeper;
+
 class storage_locks
 {
 public:
-	explicit storage_locks(storage_link &);
+	storage_locks(storage_link &, lock_keeper &);
 
 	// 0: held. -EAGAIN: another owner holds it. -EINPROGRESS: 'done' will be called, once, on
 	// the connection's thread; until then 'cookie' names the wait. Other errors are the
@@ -60,6 +62,7 @@ private:
 			 std::uint64_t by);
 
 	storage_link &link_;
+	lock_keeper &keeper_;
 	const std::shared_ptr<releases> releases_ = std::make_shared<releases>();
 };
 

@@ -134,6 +134,8 @@ public:
 		late_ones.push_back(std::move(late));
 		return -EINTR;
 	}
+	int vouch(const handle &, std::uint64_t) override { return unvouched; }
+	int unvouched = 0;
 	int commit_error = 0;
 	unsigned commits = 0;
 	bool leave = false; // the caller of a change dies before the reply

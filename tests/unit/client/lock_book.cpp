@@ -51,6 +51,29 @@ TEST_F(client_lock_book, a_grant_before_the_reply_is_lost_with_the_daemon)
 	EXPECT_TRUE(book.holds(wanted));
 }
 
+TEST_F(client_lock_book, an_open_file_that_lost_a_lock_is_known_until_it_is_closed)
+{
+	EXPECT_FALSE(book.any());
+	EXPECT_FALSE(book.idle()) << "there is a wait";
+	EXPECT_TRUE(book.end(cookie));
+	EXPECT_TRUE(book.idle());
+	book.took(wanted);
+	EXPECT_TRUE(book.any());
+	EXPECT_FALSE(book.idle());
+	book.closed(7);
+	EXPECT_FALSE(book.any());
+	book.took(wanted);
+	book.lost(7);
+	EXPECT_FALSE(book.holds(wanted));
+	EXPECT_TRUE(book.idle());
+	EXPECT_TRUE(book.any());
+	EXPECT_TRUE(book.is_lost(7));
+	EXPECT_FALSE(book.is_lost(8));
+	book.closed(7);
+	EXPECT_FALSE(book.is_lost(7));
+	EXPECT_FALSE(book.any());
+}
+
 TEST_F(client_lock_book, a_wait_that_was_given_up_takes_no_lock)
 {
 	EXPECT_FALSE(book.queued(cookie, 1));
