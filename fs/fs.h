@@ -379,8 +379,12 @@ void coop_attr_expire(struct inode *inode);
 int coop_revalidate(struct inode *inode, bool force);
 int coop_getattr(struct mnt_idmap *idmap, const struct path *path, struct kstat *stat, u32 mask,
 		 unsigned int flags);
-int coop_setattr(struct mnt_idmap *idmap, struct dentry *dentry, struct iattr *attr);
 int coop_permission(struct mnt_idmap *idmap, struct inode *inode, int mask);
+/* Sees to attributes that are good enough to check the caller's rights here. */
+int coop_attr_to_judge(struct inode *inode, struct mnt_idmap *idmap);
+
+/* ---- setattr.c ---- */
+int coop_setattr(struct mnt_idmap *idmap, struct dentry *dentry, struct iattr *attr);
 
 /* ---- gone.c: directories that other nodes removed ---- */
 /*
