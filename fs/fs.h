@@ -29,6 +29,7 @@
 #include "fs/dirs.h"
 #include "fs/lease.h"
 #include "fs/locks.h"
+#include "fs/silence.h"
 #include "fs/storage/storage.h"
 #include "ib/ib.h"
 #include "stats/stats.h"
@@ -110,6 +111,7 @@ struct coop_mount {
 	struct coop_leases leases;
 	struct coop_bundles bundles;
 	struct coop_dirs dirs;
+	struct coop_silence silence;
 	struct coop_callers *callers; /* NULL: no task came through an id-mapped mount yet */
 };
 
@@ -370,6 +372,8 @@ void coop_attr_unlinked(struct inode *inode, bool last);
  * False: a later change was seen, whose attributes are newer.
  */
 bool coop_attr_ours(struct inode *inode, const struct coop_st_attr *attr);
+/* Are they of this inode? */
+bool coop_is_of(const struct inode *inode, const struct coop_st_attr *attr);
 /* The attributes are no longer valid. */
 void coop_attr_expire(struct inode *inode);
 /*

@@ -314,6 +314,14 @@ static bool attr_fresh(struct inode *inode)
 	return true;
 }
 
+bool coop_is_of(const struct inode *inode, const struct coop_st_attr *attr)
+{
+	const struct coop_fid *fid = &coop_i(inode)->fid;
+
+	return attr->fid.hi == fid->hi && attr->fid.lo == fid->lo &&
+	       !inode_wrong_type(inode, attr->mode);
+}
+
 static int ask_attr(struct inode *inode)
 {
 	struct coop_mount *m = coop_sb(inode->i_sb);
@@ -328,14 +336,20 @@ static int ask_attr(struct inode *inode)
 	call->arg.fh.p = ci->fh;
 	call->arg.fh.len = ci->fh_len;
 	err = coop_call_run(call);
-	if (!err && (call->res.attr.fid.hi != ci->fid.hi || call->res.attr.fid.lo != ci->fid.lo ||
-		     inode_wrong_type(inode, call->res.attr.mode)))
+	if (!err && !coop_is_of(inode, &call->res.attr))
 		err = -ESTALE;
 	if (!err)
 		coop_attr_learn(inode, &call->res.attr, asked);
 	coop_call_put(call);
 	/* The known attributes may be all that we can get. */
 	return err == -ESTALE ? coop_gone_attributes(inode) : err;
+}
+
+/* For df(1) and stat(1) of the mount's top: answers while the daemon is silent, too. */
+static int ask_attr_of_top(struct inode *inode)
+{
+	return inode == d_inode(inode->i_sb->s_root) ? coop_ask_attr_shortly(inode)
+						     : ask_attr(inode);
 }
 
 int coop_revalidate(struct inode *inode, bool force)
@@ -397,7 +411,7 @@ int coop_getattr(struct mnt_idmap *idmap, const struct path *path, struct kstat 
 		break;
 	default:
 		if (!attr_fresh(inode))
-			err = ask_attr(inode);
+			err = ask_attr_of_top(inode);
 		break;
 	}
 	if (err)
@@ -454,14 +468,17 @@ int coop_permission(struct mnt_idmap *idmap, struct inode *inode, int mask)
 {
 	const u32 wanted = mask & (MAY_READ | MAY_WRITE | MAY_EXEC);
 	const struct cred *who = coop_caller(inode->i_sb, idmap, !(mask & MAY_NOT_BLOCK));
+	bool judged;
 	int err;
 
 	if (IS_ERR(who))
 		return PTR_ERR(who);
-	if ((mask & MAY_OPEN && judged_here(inode, idmap, who)) || !attr_fresh(inode)) {
+	judged = mask & MAY_OPEN && judged_here(inode, idmap, who);
+	if (judged || !attr_fresh(inode)) {
 		if (mask & MAY_NOT_BLOCK)
 			return -ECHILD;
-		err = ask_attr(inode);
+		/* df(1) opens the top; storage checks the caller again when it is read. */
+		err = mask & MAY_OPEN && !judged ? ask_attr_of_top(inode) : ask_attr(inode);
 		if (err)
 			return err;
 	}

@@ -222,33 +222,22 @@ static void proc_gauges(struct seq_file *seq, void *host)
 
 static int coop_statfs(struct dentry *dentry, struct kstatfs *out)
 {
-	struct inode *inode = d_inode(dentry);
-	struct coop_inode *ci = coop_i(inode);
-	struct coop_call *call = coop_call_alloc(coop_sb(inode->i_sb)->storage, COOP_ST_STATFS);
-	const struct coop_st_statfs *st;
-	int err;
+	struct coop_st_statfs st;
+	const int err = coop_ask_space(d_inode(dentry), &st);
 
-	if (!call)
-		return -ENOMEM;
-	coop_call_cred(call, coop_caller_any(inode->i_sb));
-	call->arg.fh.p = ci->fh;
-	call->arg.fh.len = ci->fh_len;
-	err = coop_call_run(call);
-	st = &call->res.statfs;
-	if (!err) {
-		out->f_type = COOPFS_MAGIC;
-		out->f_bsize = st->bsize;
-		out->f_frsize = st->frsize;
-		out->f_blocks = st->blocks;
-		out->f_bfree = st->bfree;
-		out->f_bavail = st->bavail;
-		out->f_files = st->files;
-		out->f_ffree = st->ffree;
-		out->f_namelen = st->namelen;
-		out->f_fsid = u64_to_fsid(huge_encode_dev(inode->i_sb->s_dev));
-	}
-	coop_call_put(call);
-	return err;
+	if (err)
+		return err;
+	out->f_type = COOPFS_MAGIC;
+	out->f_bsize = st.bsize;
+	out->f_frsize = st.frsize;
+	out->f_blocks = st.blocks;
+	out->f_bfree = st.bfree;
+	out->f_bavail = st.bavail;
+	out->f_files = st.files;
+	out->f_ffree = st.ffree;
+	out->f_namelen = st.namelen;
+	out->f_fsid = u64_to_fsid(huge_encode_dev(dentry->d_sb->s_dev));
+	return 0;
 }
 
 static int coop_show_options(struct seq_file *m, struct dentry *root)
@@ -342,6 +331,7 @@ static struct coop_mount *mount_alloc(struct super_block *sb, struct coop_option
 	spin_lock_init(&m->files_lock);
 	spin_lock_init(&m->roles_lock);
 	INIT_LIST_HEAD(&m->files);
+	coop_silence_init(&m->silence);
 	coop_locks_init(&m->locks);
 	coop_leases_init(m, !m->opt.nolease);
 	coop_bundles_init(m, m->opt.bundles && !m->opt.nolease);
@@ -510,6 +500,7 @@ static int coop_fill_super(struct super_block *sb, struct fs_context *fc)
 	err = add_proc(m);
 	if (err)
 		return err;
+	coop_space_learn(root);
 	sb->s_flags |= SB_ACTIVE | SB_NOATIME;
 	return 0;
 }

@@ -69,6 +69,63 @@ test_silent_daemon()
 	down a b
 }
 
+# What df(1) and stat(1) do with a mount's top, and those who look at its files below /proc.
+look_at()
+{
+	: <"/mnt/$1"
+	[ "$(stat -f -c %b "/mnt/$1")" = "$2" ] || die "other figures"
+	[ "$(stat -c %i "/mnt/$1")" = "$3" ] || die "another top"
+	df "/mnt/$1"
+	for _f in "$(proc "$1")"/*; do cat "$_f"; done
+	coopfs stats "/mnt/$1"
+}
+waiting() { awk '$1 == "calls" { print $2 }' "$(proc "$1")/info"; }
+distrusted() { awk -F age_us= '/^call/ && $2 > 11000000 { n++ } END { exit !n }' "$requests"; }
+
+# They are answered while the daemon is silent and other calls at the top wait; nothing else is.
+test_silent_top()
+{
+	touch /srv # attributes that have just changed are not trusted long
+	up
+	look_at a "$(stat -f -c %b /srv)" "$(stat -c %i /srv)"
+	blocks=$(stat -f -c %b /mnt/a) top=$(stat -c %i /mnt/a) requests=$(proc a)/requests
+	changed=$(stat -c %y /mnt/a)
+	kill -STOP "$(cat /tmp/coopfsd.pid)"
+	job maker touch /mnt/a/new
+	job seeker ls /mnt/a/none
+	until_true 30 "maker waits" waits maker
+	until_true 30 "seeker waits" waits seeker
+	# Leases answer for ten seconds. After that nothing may.
+	until_true 60 "leases are not trusted" distrusted
+	for round in 1 2 3; do
+		for n in a b; do # nobody has asked for the figures of b
+			job looker look_at $n "$blocks" "$top"
+			job_ends 60 looker
+		done
+		# those of maker and seeker, one of each kind, and a PING
+		[ "$(waiting a)" -le 5 ] || die "requests pile up: $(cat "$requests")"
+	done
+	running maker || die "maker did not wait: $(cat /tmp/maker.said)"
+	running seeker || die "seeker did not wait: $(cat /tmp/seeker.said)"
+	kill -CONT "$(cat /tmp/coopfsd.pid)"
+	job_ends 60 maker
+	job_ends 60 seeker 1
+	[ "$(stat -c %y /mnt/a)" != "$changed" ] || die "old attributes"
+	rm /mnt/a/new
+	# An overdue request does not keep the mount.
+	kill -STOP "$(cat /tmp/coopfsd.pid)"
+	job maker touch /mnt/a/new
+	until_true 60 "leases are not trusted" distrusted
+	stat -f /mnt/a
+	kill -9 "$(cat /tmp/maker.job)"
+	job_ends 30 maker 137
+	umount /mnt/a || die "umount with an overdue request"
+	kill -CONT "$(cat /tmp/coopfsd.pid)"
+	down b
+	rm -f /srv/new
+}
+
+# Connections break while the daemon runs: its sessions survive, and so do their open files.
 none_in_flight() { ! grep '^call ' "$1"; }
 
 # Breaks both nodes' TCP connections to the daemon, and prints the broken ones.
@@ -86,7 +143,6 @@ breakable()
 	skip "this kernel lets ss(8) close no connections"
 }
 
-# Connections break while the daemon runs: its sessions survive, and so do their open files.
 test_connection_lost()
 {
 	breakable
