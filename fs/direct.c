@@ -9,8 +9,8 @@
  * request (io_submit) returns when its spans have been sent, but a write that moves the
  * end of the file waits, under the inode's lock. Storage executes O_APPEND: it alone
  * knows the end of the file, so two nodes that append do not overwrite each other. Its
- * reply says where the bytes went. Up to 1 MiB of one write stays together; the next
- * part is sent when the previous one has arrived.
+ * reply says where the bytes went. Up to 1 MiB of one write stays together, also if it
+ * comes from several buffers; the next part is sent when the previous one has arrived.
  *
  * If a killed process gives up a call, the call is over: nothing touches its pages
  * after coop_call_wait() has returned.
@@ -96,8 +96,11 @@ static ssize_t span_bounce(struct coop_span *s, struct iov_iter *from, size_t mo
 	return most - left ?: -ENOMEM;
 }
 
-/* Takes the next bytes from the iterator, and holds their pages. */
-static struct coop_span *span_take(struct iov_iter *iter, size_t most)
+/*
+ * Takes the next bytes from the iterator, and holds their pages. whole: as many as fit,
+ * also from several buffers, which are held one at a time; so these are copied.
+ */
+static struct coop_span *span_take(struct iov_iter *iter, size_t most, bool whole)
 {
 	size_t offset = 0, left;
 	struct coop_span *s;
@@ -110,7 +113,9 @@ static struct coop_span *span_take(struct iov_iter *iter, size_t most)
 	if (!s)
 		return ERR_PTR(-ENOMEM);
 	s->pages = (struct page **)(s->bvec + pages);
-	if (!iov_iter_is_kvec(iter))
+	if (whole && iov_iter_single_seg_count(iter) < most)
+		got = span_bounce(s, iter, most, pages);
+	else if (!iov_iter_is_kvec(iter))
 		got = coop_iter_hold(iter, s->pages, most, pages, &offset, &s->hold);
 	else if (iov_iter_rw(iter) == WRITE)
 		got = span_bounce(s, iter, most, pages);
@@ -177,7 +182,7 @@ static int direct_start(struct coop_direct *op, struct iov_iter *iter, u32 most)
 		/* Ask for bytes past the known end only after all before it have arrived. */
 		if (!op->write && op->taken && pos >= size)
 			break;
-		s = span_take(iter, unit);
+		s = span_take(iter, unit, op->write && op->file->flags & COOP_ST_O_APPEND);
 		if (IS_ERR(s)) {
 			err = op->taken ? 0 : PTR_ERR(s);
 			break;

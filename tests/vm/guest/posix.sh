@@ -129,6 +129,7 @@ test_unlinked() { area unlinked; }
 test_removed_elsewhere() { area removed_elsewhere; }
 test_renamed_elsewhere() { area renamed_elsewhere; }
 test_both_append() { area both_append; }
+test_whole_appends() { area whole_appends; }
 test_page_parts() { area page_parts; }
 
 # The same on the exported file system, which tests the tests.
