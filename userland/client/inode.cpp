@@ -18,6 +18,9 @@ namespace
 constexpr std::chrono::milliseconds kernel_acts{50};
 // What we give a reader to act on the reply to its READ, after which it does not answer us.
 constexpr std::chrono::milliseconds reader_acts{5};
+// How long a reader may take to come to a page, or to the one page, of a READ that was refused.
+constexpr std::chrono::seconds pages_left{10}, page_left{1};
+constexpr std::size_t refused_most = 16; // READs of a file
 
 } // namespace
 
@@ -583,15 +586,26 @@ bool inode_table::refuses_short(inode &node, std::uint64_t offset, std::uint64_t
 	const auto at = std::chrono::steady_clock::now();
 	node.shrinks_until = (at + attributes_last).time_since_epoch().count();
 	const std::lock_guard guard(node.lock);
-	auto &last = node.refused;
-	const bool again = at - last.at < kernel_acts && offset >= last.from && offset < last.to;
-	if (!again || length > page) {
-		last = {offset, offset + length, at};
-		return true;
+	auto &all = node.refused;
+	std::erase_if(all, [&](const auto &r) { return r.until <= at; });
+	bool again = false;
+	for (inode::refused_read &r : all) {
+		if (length > page || offset < r.from || offset >= r.to)
+			continue;
+		again = true;
+		// This moves the kernel's end of the file. Readers of what is behind it, or before,
+		// may be on their way; a single page has no others.
+		const bool several = r.to - r.from > page;
+		r.until = several ? std::min(r.until, at + kernel_acts) : at;
 	}
-	if (last.to - last.from <= page)
-		last = {};
-	return false;
+	if (again) {
+		node.bumps++; // the kernel ignores attributes that it has asked for
+		return false;
+	}
+	if (all.size() >= refused_most)
+		all.erase(all.begin());
+	all.push_back({offset, offset + length, at + (length > page ? pages_left : page_left)});
+	return true;
 }
 
 void inode_table::let_truncations_end(inode &node)

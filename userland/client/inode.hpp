@@ -77,8 +77,9 @@
 //    taken attributes since the READ began, perhaps those of the longer file. So a
 //    READ that ends before the end that the kernel may believe is refused. It is
 //    readahead, of which an error is nobody's: the reader then asks for each page by
-//    itself, and that READ is answered as it is. The next second, attributes wait
-//    for READs in hand (let_short_reads_end()).
+//    itself, and that READ is answered as it is. Several are refused at a time: the
+//    kernel reads one part ahead while the reader waits for another. The next second,
+//    attributes wait for READs in hand (let_short_reads_end()).
 // 4. The kernel truncates its pages when it has the answer to an open with O_TRUNC.
 //    Another open waits for that and drops no pages (let_truncations_end()). If it
 //    did, it could drop what a pwrite() after the O_TRUNC has just put there, and
@@ -156,7 +157,7 @@ struct inode : std::enable_shared_from_this<inode> {
 	ticket opened = 0; // of the last open: older attributes must not go to the kernel
 	// The kernel's end of the file may be of an older version: see the invariant, 3.
 	bool unproved = false;
-	std::uint64_t bumps = 0; // notifications, and writers that came
+	std::uint64_t bumps = 0; // notifications, writers that came, answers of refuses_short()
 	unsigned notifying = 0;  // notifications under way
 	// Threads that look the file up again for their opens, and how long others wait for them.
 	unsigned looking = 0;
@@ -185,11 +186,13 @@ struct inode : std::enable_shared_from_this<inode> {
 	std::chrono::steady_clock::time_point truncated_at;
 	unsigned writers = 0;  // open files with write access
 	bool changing = false; // a local change was sent and not answered yet
-	// The last READ that was refused because it fell short.
-	struct {
+	// READs that were refused because they fell short, latest last, and until when the kernel
+	// may ask for their pages.
+	struct refused_read {
 		std::uint64_t from, to;
-		std::chrono::steady_clock::time_point at;
-	} refused{};
+		std::chrono::steady_clock::time_point until;
+	};
+	std::vector<refused_read> refused;
 	bool overdue = false; // the kernel's pages are stale, but stay while there are writers
 	unsigned opens = 0;   // open files
 	bool watched = false; // see open_watch.hpp

@@ -142,6 +142,17 @@ TEST_F(client_files_proved, an_open_that_empties_the_file_or_finds_a_writer_here
 	EXPECT_EQ(first(), -ESTALE);
 }
 
+TEST_F(client_files_proved, it_is_in_doubt_after_a_read_by_which_the_kernel_moves_its_end)
+{
+	EXPECT_EQ(first(), -ESTALE);
+	const auto bumps = looks();
+	EXPECT_TRUE(tell());
+	EXPECT_TRUE(table.refuses_short(*node, 0, 4096, 4096));
+	EXPECT_FALSE(table.refuses_short(*node, 0, 4096, 4096));
+	EXPECT_EQ(second(bumps, 11), 0);
+	EXPECT_EQ(first(), -ESTALE);
+}
+
 TEST_F(client_files_proved, attributes_from_before_the_refusal_do_not_go_to_the_kernel)
 {
 	const ticket listing = table.now();
@@ -182,13 +193,32 @@ TEST_F(client_files_short, a_read_falls_short_of_the_end_that_the_kernel_was_tol
 
 TEST_F(client_files_short, it_is_refused_until_the_reader_asks_for_each_page)
 {
-	EXPECT_TRUE(refuses(0, 3 * page));
+	EXPECT_TRUE(refuses(0, 2 * page));
 	EXPECT_TRUE(refuses(0, 2 * page)) << "readahead of another reader";
 	EXPECT_FALSE(refuses(0, page));
 	EXPECT_FALSE(refuses(page, page));
 	EXPECT_TRUE(refuses(2 * page, page)) << "not of what was refused";
 	EXPECT_FALSE(refuses(2 * page, page));
 	EXPECT_TRUE(refuses(2 * page, page)) << "the next reader's readahead";
+}
+
+// The kernel reads the next part ahead before the reader has the first page of this one.
+TEST_F(client_files_short, several_are_refused_at_a_time)
+{
+	EXPECT_TRUE(refuses(0, 32 * page));
+	EXPECT_TRUE(refuses(32 * page, 32 * page));
+	EXPECT_TRUE(refuses(64 * page, page));
+	EXPECT_FALSE(refuses(0, page)) << "a program would get EINTR";
+	EXPECT_FALSE(refuses(40 * page, page));
+	EXPECT_FALSE(refuses(64 * page, page));
+}
+
+// It asks for the pages before it one by one, and works on each.
+TEST_F(client_files_short, a_reader_may_take_time_until_it_comes_to_the_end_of_the_file)
+{
+	EXPECT_TRUE(refuses(0, 32 * page));
+	std::this_thread::sleep_for(std::chrono::milliseconds(100)); // the kernel's time is over
+	EXPECT_FALSE(refuses(20 * page, page));
 }
 
 TEST_F(client_files_short, attributes_wait_for_reads_in_hand_then)
