@@ -106,7 +106,8 @@ bool inode_table::replace(inode &node, const attributes &attr)
 {
 	if (node.version && node.version != attr.version) {
 		store_.drop({node.fid, node.version});
-		node.unproved = true;
+		if (node.size != static_cast<std::uint64_t>(attr.st.st_size))
+			node.unproved = true;
 	}
 	node.version = attr.version;
 	node.size = static_cast<std::uint64_t>(attr.st.st_size);

@@ -60,7 +60,8 @@
 //    that, or another from after the refusal, if nothing of 1 came in between
 //    (bumps); the thread's next request shows that it has had the time. Attributes
 //    on their way from before the refusal do not count, because of a notification
-//    before it.
+//    before it. A change that keeps the end of the file leaves nothing to prove: a
+//    file that is renamed over a name may need the one refusal for its name.
 //
 // The kernel's end of the file: no zeros from behind it
 // -----------------------------------------------------
