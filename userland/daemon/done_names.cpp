@@ -65,6 +65,21 @@ bool done_names::is_of(const std::string &boot, std::string_view file)
 	       std::memcmp(file.data(), &h, sizeof(h)) == 0;
 }
 
+void done_names::bound(int fd, std::string_view file, std::uint64_t since)
+{
+	file = file.substr(0, sizeof(head) + running_max * sizeof(change));
+	for (std::size_t at = sizeof(head); at + sizeof(change) <= file.size();
+	     at += sizeof(change)) {
+		change c;
+		std::memcpy(&c, file.data() + at, sizeof(c));
+		if (!c.request || c.number)
+			continue;
+		c.number = since;
+		// Without it, the start of a later process counts.
+		(void)!::pwrite(fd, &c, sizeof(c), static_cast<off_t>(at));
+	}
+}
+
 std::unique_ptr<done_names> done_names::load(unique_fd fd, const std::string &boot,
 					     std::uint64_t since, std::string name)
 {
@@ -205,8 +220,11 @@ done_files::done_files(const state_directory &state, std::string boot) :
 {
 	for (const std::string &name : dir_.names()) {
 		std::string text;
+		unique_fd fd;
 		if (dir_.read(name, text) || !done_names::is_of(boot_, text))
 			(void)dir_.remove(name);
+		else if (!dir_.open(name, fd))
+			done_names::bound(fd.get(), text, since_);
 	}
 }
 

@@ -20,6 +20,7 @@
 // replies keep their order, so twice as many always suffice.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -56,7 +57,9 @@ public:
 		std::uint64_t begun = 0;   // change_time_now()
 		std::uint64_t ended = 0;   // 0: not known
 		std::uint64_t verifier = 0;
-		std::uint64_t number = 0; // of the outcome, rising
+		// Of the outcome, rising. If there is none: when the next process began (ns); 0: it
+		// has not.
+		std::uint64_t number = 0;
 		file_identity source;     // that had the name before; of an append: {0, its size}
 		std::uint32_t status = 0; // 0 or an errno
 		std::uint32_t unused = 0;
@@ -74,6 +77,10 @@ public:
 	// Whether the file may hold changes of this boot.
 	static bool is_of(const std::string &boot, std::string_view file);
 
+	// A process begins: notes in a file of this boot that what had only begun was not made
+	// later.
+	static void bound(int fd, std::string_view file, std::uint64_t since);
+
 	// What an earlier process noted of this request. place: of one that has not ended, for
 	// ended(); else nowhere.
 	[[nodiscard]] std::optional<change> earlier(std::uint64_t request, std::size_t &place);
@@ -85,8 +92,11 @@ public:
 	void drop(std::size_t place);
 	// Answered from what was noted: the client may need it once more.
 	void again(const change &);
-	// What earlier processes did, they did until then.
-	std::uint64_t since() const { return since_; }
+	// The process that had begun this change has done what it did until then.
+	std::uint64_t until(const change &c) const
+	{
+		return c.number ? std::min(c.number, since_) : since_;
+	}
 
 private:
 	struct head {

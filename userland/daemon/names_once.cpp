@@ -80,7 +80,7 @@ bool names_once::born(int fd, mode_t type, uid_t owner) const
 		return before_->ended;
 	const std::uint64_t at = time_of(sx.stx_btime);
 	return at >= before_->begun &&
-	       at <= (before_->ended ? before_->ended + tick : names_->since());
+	       at <= (before_->ended ? before_->ended + tick : names_->until(*before_));
 }
 
 bool names_once::touched(int fd) const

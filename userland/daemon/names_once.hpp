@@ -5,7 +5,7 @@
 // What an earlier process noted as ended is not run again: the reply has its outcome. Of what it
 // had only begun, traces decide whether it was made:
 // - a name that got a new file: the change fails now because the name exists, and that file was
-//   born since the change began and before this process did. No other client can have made it,
+//   born since the change began and before the next process did. No other client can have made it,
 //   because the change had the mutex of the directory until then;
 // - a name that was taken from a file: it has no file now, or another one than when the change
 //   began. So a repeat never removes or moves what others have made since;

@@ -236,6 +236,19 @@ TEST_F(daemon_done_names, what_others_made_after_the_restart_is_not_ours)
 	EXPECT_EQ(ask(COOP_ST_CREATE, b, true), EEXIST);
 }
 
+TEST_F(daemon_done_names, what_others_made_after_a_restart_is_not_ours_after_the_next)
+{
+	begin_and_end_process();
+	restart(); // the client does not come back to this process
+	tick();
+	put("n0", "another's");
+	tick();
+	next_process();
+	coop_st_body b = in(names_[0]);
+	makers[3].fill(b);
+	EXPECT_EQ(ask(COOP_ST_CREATE, b, true), EEXIST);
+}
+
 TEST_F(daemon_done_names, a_removal_that_had_begun_spares_what_others_made_since)
 {
 	begin_and_end_process("file2");
