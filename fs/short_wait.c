@@ -121,7 +121,8 @@ static bool leaves(struct short_wait *w, long left)
 	atomic_inc(n); /* before the end of the request can see LEFT */
 	if (atomic_xchg(&w->state, LEFT) != ANSWERED)
 		return true;
-	atomic_dec(n);
+	if (atomic_dec_and_test(n)) /* others may have seen it, and wait */
+		wake_up_all(&coop_sb(w->inode->i_sb)->silence.over);
 	wait_for_completion(&w->answered); /* which comes at once */
 	return false;
 }
