@@ -147,7 +147,7 @@ void op_read(fuse_req_t req, fuse_ino_t ino, std::size_t size, off_t offset, fus
 	const bool short_by_pages = a.length + kernel_page() <= size;
 	if ((a.falls_short || short_by_pages) && caches && !file_of(fi).past_cache() &&
 	    c.mount.inodes().refuses_short(*file_of(fi).node, static_cast<std::uint64_t>(offset),
-					   size, kernel_page()))
+					   size, a.length, kernel_page()))
 		return reply_status(req, -EINTR);
 	// With the reply, the kernel may close the file.
 	if (reply_read(req, c, a) && caches)

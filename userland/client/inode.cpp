@@ -582,18 +582,20 @@ bool inode_table::shrinks(const inode &node)
 }
 
 bool inode_table::refuses_short(inode &node, std::uint64_t offset, std::uint64_t length,
-				std::uint64_t page)
+				std::uint64_t got, std::uint64_t page)
 {
 	const auto at = std::chrono::steady_clock::now();
 	node.shrinks_until = (at + attributes_last).time_since_epoch().count();
 	const std::lock_guard guard(node.lock);
 	auto &all = node.refused;
 	std::erase_if(all, [&](const auto &r) { return r.until <= at; });
-	bool again = false;
+	// A page that has bytes may be asked for without readahead.
+	bool again = length <= page && got;
 	for (inode::refused_read &r : all) {
-		if (length > page || offset < r.from || offset >= r.to)
+		const bool repeated = !r.answered && offset == r.from && offset + length == r.to;
+		if ((length > page && !repeated) || offset < r.from || offset >= r.to)
 			continue;
-		again = true;
+		again = r.answered = true;
 		// This moves the kernel's end of the file. Readers of what is behind it, or before,
 		// may be on their way; a single page has no others.
 		const bool several = r.to - r.from > page;
@@ -605,7 +607,8 @@ bool inode_table::refuses_short(inode &node, std::uint64_t offset, std::uint64_t
 	}
 	if (all.size() >= refused_most)
 		all.erase(all.begin());
-	all.push_back({offset, offset + length, at + (length > page ? pages_left : page_left)});
+	all.push_back(
+		{offset, offset + length, at + (length > page ? pages_left : page_left), false});
 	return true;
 }
 

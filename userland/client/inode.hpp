@@ -78,7 +78,9 @@
 //    taken attributes since the READ began, perhaps those of the longer file. So a
 //    READ that ends before the end that the kernel may believe is refused. It is
 //    readahead, of which an error is nobody's: the reader then asks for each page by
-//    itself, and that READ is answered as it is. Several are refused at a time: the
+//    itself, and that READ is answered as it is. (A fault may come without readahead:
+//    then the page is behind the end of the file, or has bytes and is not refused.
+//    A kernel with large folios repeats the READ as it was.) Several are refused at a time: the
 //    kernel reads one part ahead while the reader waits for another. The next second,
 //    attributes wait for READs in hand (let_short_reads_end()).
 // 4. The kernel truncates its pages when it has the answer to an open with O_TRUNC.
@@ -192,6 +194,7 @@ struct inode : std::enable_shared_from_this<inode> {
 	struct refused_read {
 		std::uint64_t from, to;
 		std::chrono::steady_clock::time_point until;
+		bool answered; // a later READ of a part
 	};
 	std::vector<refused_read> refused;
 	bool overdue = false; // the kernel's pages are stale, but stay while there are writers
@@ -341,7 +344,7 @@ public:
 	// A READ fell short of the end that the kernel may believe. True: refuse it.
 	// page: the kernel's, in bytes.
 	bool refuses_short(inode &node, std::uint64_t offset, std::uint64_t length,
-			   std::uint64_t page);
+			   std::uint64_t got, std::uint64_t page);
 	// Before attributes go to the kernel.
 	void let_short_reads_end(inode &node)
 	{

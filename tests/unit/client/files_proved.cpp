@@ -147,8 +147,8 @@ TEST_F(client_files_proved, it_is_in_doubt_after_a_read_by_which_the_kernel_move
 	EXPECT_EQ(first(), -ESTALE);
 	const auto bumps = looks();
 	EXPECT_TRUE(tell());
-	EXPECT_TRUE(table.refuses_short(*node, 0, 4096, 4096));
-	EXPECT_FALSE(table.refuses_short(*node, 0, 4096, 4096));
+	EXPECT_TRUE(table.refuses_short(*node, 0, 4096, 0, 4096));
+	EXPECT_FALSE(table.refuses_short(*node, 0, 4096, 0, 4096));
 	EXPECT_EQ(second(bumps, 11), 0);
 	EXPECT_EQ(first(), -ESTALE);
 }
@@ -187,7 +187,7 @@ protected:
 	}
 	bool refuses(std::uint64_t from, std::uint64_t length)
 	{
-		return table.refuses_short(*node, from, length, page);
+		return table.refuses_short(*node, from, length, 0, page);
 	}
 	std::unique_ptr<open_file> file = open();
 };
@@ -206,12 +206,12 @@ TEST_F(client_files_short, a_read_falls_short_of_the_end_that_the_kernel_was_tol
 TEST_F(client_files_short, it_is_refused_until_the_reader_asks_for_each_page)
 {
 	EXPECT_TRUE(refuses(0, 2 * page));
-	EXPECT_TRUE(refuses(0, 2 * page)) << "readahead of another reader";
+	EXPECT_TRUE(refuses(0, 3 * page)) << "readahead of another reader";
 	EXPECT_FALSE(refuses(0, page));
 	EXPECT_FALSE(refuses(page, page));
-	EXPECT_TRUE(refuses(2 * page, page)) << "not of what was refused";
-	EXPECT_FALSE(refuses(2 * page, page));
-	EXPECT_TRUE(refuses(2 * page, page)) << "the next reader's readahead";
+	EXPECT_TRUE(refuses(3 * page, page)) << "not of what was refused";
+	EXPECT_FALSE(refuses(3 * page, page));
+	EXPECT_TRUE(refuses(3 * page, page)) << "the next reader's readahead";
 }
 
 // The kernel reads the next part ahead before the reader has the first page of this one.
@@ -223,6 +223,21 @@ TEST_F(client_files_short, several_are_refused_at_a_time)
 	EXPECT_FALSE(refuses(0, page)) << "a program would get EINTR";
 	EXPECT_FALSE(refuses(40 * page, page));
 	EXPECT_FALSE(refuses(64 * page, page));
+}
+
+TEST_F(client_files_short, a_page_with_bytes_is_not_refused_for_a_fault_may_want_it)
+{
+	EXPECT_FALSE(table.refuses_short(*node, 0, page, 100, page));
+	EXPECT_TRUE(table.refuses_short(*node, 0, 4 * page, 100, page));
+}
+
+TEST_F(client_files_short, a_kernel_that_repeats_the_read_as_it_was_gets_an_answer)
+{
+	EXPECT_TRUE(refuses(0, 4 * page));
+	EXPECT_FALSE(refuses(0, 4 * page));
+	EXPECT_TRUE(refuses(0, 4 * page)) << "the next reader's readahead";
+	EXPECT_FALSE(refuses(0, page));
+	EXPECT_TRUE(refuses(0, 4 * page)) << "the kernel asked page by page: another's readahead";
 }
 
 // It asks for the pages before it one by one, and works on each.
