@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-# coopfs.ko: what a mount makes of its servers, options and remounts, and of changes of its port.
+# coopfs.ko: what a mount makes of its servers, options and remounts, of changes of its port, and of a
+# daemon that begins another run.
 # Two mounts in one machine, a and b, with a Soft-RoCE device each.
 #
 #: programs coopfsd coopfs coop-sniff ip rdma setpriv
@@ -305,6 +306,38 @@ comes_from_a()
 	same a b.bin
 	same b b.bin
 	[ "$(of b source peer bytes)" -gt 1500000 ]
+}
+
+# restarted: the daemon begins another run, and both nodes have seen it.
+restarted()
+{
+	_a=$(of a storage reconnects) _b=$(of b storage reconnects)
+	away
+	serve $server /srv
+	until_true 60 "a is connected again" more_than "$_a" a storage reconnects
+	until_true 60 "b is connected again" more_than "$_b" b storage reconnects
+	acquainted
+}
+
+# Nodes have a key of the daemon's present run. Over a restart they take the new one, and exchange pages
+# again, also those from before, and with a node that was mounted since, which never had another key.
+test_new_run()
+{
+	up
+	same a a.bin
+	from_peers b a.bin
+	restarted
+	same b b.bin
+	from_peers a b.bin
+	same a c.bin
+	from_peers b c.bin
+	restarted
+	down b
+	kmount b $server "$(options b)"
+	acquainted
+	same a c.bin # the daemon of this run does not know yet who has it
+	from_peers b c.bin
+	down a b
 }
 
 test_unload()
