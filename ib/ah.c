@@ -204,13 +204,18 @@ static void make(struct coop_ah *ah, bool first)
 		old = made(ah, ib, coop_now_us());
 	else
 		old = ib; /* the other work was faster */
+	if (old) {
+		mutex_unlock(&node->lock);
+		/* 'making' keeps the entry in a list, so coop_ah_cache_destroy() waits for us. */
+		destroy(old);
+		mutex_lock(&node->lock);
+	}
 	/* After made(), in which an entry that is not pinned may be spent. */
 	if (!--ah->making)
 		r->ah.n_making--;
 	if (!r->closing && hlist_unhashed(&ah->hash) && !ah->users && !ah->making)
 		spend(r, ah);
 	mutex_unlock(&node->lock);
-	destroy(old);
 	set_active_memcg(outer);
 	memalloc_noio_restore(flags);
 }
