@@ -177,8 +177,9 @@ std::vector<std::shared_ptr<inode>> inode_table::locked()
 	return out;
 }
 
-// A read under way may still bring pages; it notices that 'breaks' has changed, and the next call
-// drops them. While a change is under way a pwrite() may be: then the pages stay for now.
+// Called each second while the locks are in doubt. The next call drops what this one cannot: the
+// pages that a read under way still brings, which notices that 'breaks' has changed, and those of a
+// file with a change under way, because a pwrite() may be on its way too and would be lost.
 void inode_table::locks_in_doubt(const std::function<bool(const handle &)> &holds)
 {
 	for (const auto &node : locked()) {
