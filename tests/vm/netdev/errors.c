@@ -321,17 +321,6 @@ void buffers_area(void)
 	memory_free(&b);
 }
 
-static struct coop_net_setup small_setup(int i)
-{
-	struct coop_net_setup s = setup_for(device[i]);
-
-	s.ops = s.events = s.handles = 64;
-	s.peers = 4;
-	s.fetches = s.serves = 1;
-	s.window = 64;
-	return s;
-}
-
 /* ---- peers ---- */
 
 void peers_area(void)

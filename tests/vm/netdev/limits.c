@@ -130,17 +130,6 @@ void memlock_area(void)
 
 #define MOST 200 /* more than a user may have */
 
-static struct coop_net_setup small_setup(int i)
-{
-	struct coop_net_setup s = setup_for(device[i]);
-
-	s.ops = s.events = s.handles = 64;
-	s.peers = 4;
-	s.fetches = s.serves = 1;
-	s.window = 64;
-	return s;
-}
-
 static void one_of_another_user(void *unused)
 {
 	const struct coop_net_setup setup = small_setup(0);

@@ -70,6 +70,7 @@ struct machine {
 
 /* Setup with defaults for the device. */
 struct coop_net_setup setup_for(const char *name);
+struct coop_net_setup small_setup(int i); /* for device[i]: of many machines, or few queue pairs */
 /* open and SETUP, as setup says; false with errno. No rings yet. */
 bool machine_setup(struct machine *m, const struct coop_net_setup *setup);
 /* mmap of the rings. */

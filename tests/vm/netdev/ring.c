@@ -19,6 +19,17 @@ struct coop_net_setup setup_for(const char *name)
 	return s;
 }
 
+struct coop_net_setup small_setup(int i)
+{
+	struct coop_net_setup s = setup_for(device[i]);
+
+	s.ops = s.events = s.handles = 64;
+	s.peers = 4;
+	s.fetches = s.serves = 1;
+	s.window = 64;
+	return s;
+}
+
 bool machine_setup(struct machine *m, const struct coop_net_setup *setup)
 {
 	int err;
