@@ -23,9 +23,12 @@ struct memory_state {
 	bool ample() const { return available / 2 >= reserve; }
 };
 
-// The one that can spare less: the machine (MemAvailable), or the own control group if that has
-// a limit. root: below which /proc and /sys are looked for. Where nothing can be read
-// nothing lacks.
+// The one that can spare least: the machine (MemAvailable), the own control group, or one above it
+// that has a limit. One whose memory is all in use, as caches too, can spare nothing while all its
+// programs wait for memory a tenth of the time (full avg10 of its pressure stall information): what
+// counts as available is then the caches that they work with. The events of memory.events are not
+// looked at, since a group that reads files has them without end. root: below which /proc and /sys
+// are looked for. Where nothing can be read nothing lacks.
 memory_state look_at_memory(const std::string &root = "");
 
 } // namespace coop::client
