@@ -18,7 +18,7 @@ namespace
 
 constexpr std::uint64_t reserve_most = 1ull << 30;
 constexpr std::uint64_t machine_part = 32, group_part = 16; // of it is the reserve
-constexpr double stall_most = 10;                           // percent
+constexpr double stall_most = 20; // percent; files that fill the page cache give up to 7
 constexpr std::uint64_t stall_step =
 	8; // of the reserve: what programs that wait are left at a time
 

@@ -25,7 +25,7 @@ struct memory_state {
 
 // The one that can spare least: the machine (MemAvailable), the own control group, or one above it
 // that has a limit. One whose memory is all in use, as caches too, can spare nothing while all its
-// programs wait for memory a tenth of the time (full avg10 of its pressure stall information): what
+// programs wait for memory a fifth of the time (full avg10 of its pressure stall information): what
 // counts as available is then the caches that they work with. The events of memory.events are not
 // looked at, since a group that reads files has them without end. root: below which /proc and /sys
 // are looked for. Where nothing can be read nothing lacks.

@@ -98,9 +98,9 @@ TEST_F(Memory, ThatProgramsWaitForIsNotToSpare)
 		       std::to_string(percent) + ".00 avg60=70.00 avg300=0.00 total=5\n";
 	};
 	machine(3200 << 10, 3000 << 10);
-	say("proc/pressure/memory", waits(9));
+	say("proc/pressure/memory", waits(19));
 	EXPECT_TRUE(look_at_memory(root()).ample());
-	say("proc/pressure/memory", waits(10));
+	say("proc/pressure/memory", waits(20));
 	EXPECT_FALSE(look_at_memory(root()).ample());
 	EXPECT_EQ(look_at_memory(root()).lacking(), 100 * mib / 8);
 	machine(3200 << 10, 50 << 10);
