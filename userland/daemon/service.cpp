@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // service.cpp - dispatch, lookups and attributes. Changes of names are in naming.cpp, contents of
-// files in content.cpp.
+// files in content.cpp and writing.cpp.
 //
 // The daemon's own ids are in force everywhere except inside an as_user scope; a scope contains
 // exactly the calls that the user's rights decide.
