@@ -15,8 +15,7 @@
 namespace coop::daemon
 {
 
-// Runs change(fd) between two looks at the version. The caller holds the inode's mutex.
-template <class act> int change_locked(inode &n, coop_st_body &out, act change)
+template <class act> int service::change_locked(inode &n, coop_st_body &out, act change)
 {
 	int err = 0;
 	std::shared_ptr<unique_fd> fd;
@@ -28,6 +27,7 @@ template <class act> int change_locked(inode &n, coop_st_body &out, act change)
 	if (::fstatat(n.path.get(), "", &st, AT_EMPTY_PATH))
 		return -errno;
 	if (n.type == S_IFREG) {
+		done.changes(n.file, static_cast<std::uint64_t>(st.st_size));
 		out.before = n.record.observe(st, still, n.in.clock());
 		if (!still.granted())
 			out.before = 0;

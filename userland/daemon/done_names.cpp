@@ -65,21 +65,6 @@ bool done_names::is_of(const std::string &boot, std::string_view file)
 	       std::memcmp(file.data(), &h, sizeof(h)) == 0;
 }
 
-void done_names::bound(int fd, std::string_view file, std::uint64_t since)
-{
-	file = file.substr(0, sizeof(head) + running_max * sizeof(change));
-	for (std::size_t at = sizeof(head); at + sizeof(change) <= file.size();
-	     at += sizeof(change)) {
-		change c;
-		std::memcpy(&c, file.data() + at, sizeof(c));
-		if (!c.request || c.number)
-			continue;
-		c.number = since;
-		// Without it, the start of a later process counts.
-		(void)!::pwrite(fd, &c, sizeof(c), static_cast<off_t>(at));
-	}
-}
-
 std::unique_ptr<done_names> done_names::load(unique_fd fd, const std::string &boot,
 					     std::uint64_t since, std::string name)
 {
@@ -123,6 +108,39 @@ done_names::done_names(unique_fd fd, std::uint64_t since, std::string name, cons
 		else
 			free_.push_back(i);
 	}
+}
+
+bool done_names::bound_names()
+{
+	bool appends = false;
+	std::lock_guard lock(mutex_);
+	for (auto &[place, c] : left_) {
+		appends |= c.what == kind::append;
+		if (c.what != kind::name || c.number)
+			continue;
+		c.number = since_;
+		(void)write(place, c); // without it, the start of a later process counts
+	}
+	return appends;
+}
+
+bool done_names::bound_appends(const coop_fid &file, std::uint64_t size)
+{
+	bool left = false;
+	std::lock_guard lock(mutex_);
+	for (auto &[place, c] : left_) {
+		if (c.what != kind::append)
+			continue;
+		if (c.source != file_identity{file.hi, file.lo}) {
+			left = true;
+			continue;
+		}
+		c.what = kind::bounded_append;
+		c.grown = static_cast<std::uint32_t>(
+			std::min<std::uint64_t>(size - std::min(size, c.number), COOP_ST_IO_MAX));
+		(void)write(place, c);
+	}
+	return left;
 }
 
 bool done_names::write(std::size_t index, const change &c)
@@ -192,11 +210,16 @@ void done_names::ended(std::size_t place, const change &begun, int err)
 	if (place == nowhere)
 		return;
 	change c = begun;
-	c.status = static_cast<std::uint32_t>(-err);
+	c.status = static_cast<std::uint16_t>(-err);
 	c.ended = change_time_now();
 	std::lock_guard lock(mutex_);
 	keep_locked(c);
 	free_.push_back(place); // what it says there does not count beside the outcome
+}
+
+void done_names::moved(std::size_t place, const change &c)
+{
+	(void)write(place, c);
 }
 
 void done_names::drop(std::size_t place)
@@ -221,24 +244,33 @@ done_files::done_files(const state_directory &state, std::string boot) :
 	for (const std::string &name : dir_.names()) {
 		std::string text;
 		unique_fd fd;
+		std::shared_ptr<done_names> names;
 		if (dir_.read(name, text) || !done_names::is_of(boot_, text))
 			(void)dir_.remove(name);
 		else if (!dir_.open(name, fd))
-			done_names::bound(fd.get(), text, since_);
+			names = done_names::load(std::move(fd), boot_, since_,
+						 dir_.path() + "/" + name);
+		if (names && names->bound_names())
+			with_appends_.emplace(name, std::move(names));
 	}
+	appends_left_ = !with_appends_.empty();
 }
 
-std::unique_ptr<done_names> done_files::open(const std::string &session,
+std::shared_ptr<done_names> done_files::open(const std::string &session,
 					     const std::atomic<bool> &over)
 {
 	const std::string name = file_of(session);
 	std::lock_guard lock(mutex_); // also against forget(): it leaves no file
 	if (over || mine_.size() >= most_ || boot_.empty())
 		return nullptr;
+	if (const auto it = with_appends_.find(name); it != with_appends_.end()) {
+		mine_.insert(name);
+		return it->second;
+	}
 	unique_fd fd;
 	const std::string path = dir_.path() + "/" + name;
 	int err = dir_.open(name, fd);
-	std::unique_ptr<done_names> out;
+	std::shared_ptr<done_names> out;
 	if (!err) {
 		out = done_names::load(std::move(fd), boot_, since_, path);
 		err = out ? 0 : -errno;
@@ -250,12 +282,27 @@ std::unique_ptr<done_names> done_files::open(const std::string &session,
 	return out;
 }
 
+void done_files::bound_appends(const coop_fid &file, std::uint64_t size)
+{
+	std::lock_guard lock(mutex_);
+	std::erase_if(with_appends_,
+		      [&](const auto &n) { return !n.second->bound_appends(file, size); });
+	appends_left_ = !with_appends_.empty();
+}
+
+void done_files::drop_locked(const std::string &name)
+{
+	with_appends_.erase(name);
+	appends_left_ = !with_appends_.empty();
+	(void)dir_.remove(name);
+}
+
 void done_files::forget(const std::string &session)
 {
 	const std::string name = file_of(session);
 	std::lock_guard lock(mutex_);
 	if (mine_.erase(name))
-		(void)dir_.remove(name);
+		drop_locked(name);
 }
 
 void done_files::end_grace()
@@ -263,7 +310,7 @@ void done_files::end_grace()
 	for (const std::string &name : dir_.names()) {
 		std::lock_guard lock(mutex_);
 		if (!mine_.contains(name))
-			(void)dir_.remove(name);
+			drop_locked(name);
 	}
 }
 

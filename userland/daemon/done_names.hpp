@@ -13,8 +13,10 @@
 // mutex of the directory. A process that ends in between leaves the question open; the next one
 // then looks for traces of the change (names_once.hpp). What cannot be noted is made all the same.
 //
-// Appends to files are noted in the same way, under the mutex of the file: run twice, they double
-// their bytes.
+// Appends to files are noted in the same way, under the mutex of the file, with the offset at which
+// they go: run twice, they double their bytes. Of one that has only begun, the next process notes
+// how far the file reaches before it changes the file for anybody: bytes behind that are of others,
+// also if they are the same.
 //
 // The outcomes kept are as many as replies: at most COOP_ST_REQUESTS_MAX requests are in flight and
 // replies keep their order, so twice as many always suffice.
@@ -24,6 +26,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -31,6 +34,7 @@
 #include <string>
 #include <vector>
 
+#include "coop/fid.hpp"
 #include "coop/unique_fd.hpp"
 #include "rpc/storage/message.h"
 #include "userland/daemon/state_directory.hpp"
@@ -51,18 +55,24 @@ struct file_identity {
 class done_names
 {
 public:
+	enum class kind : std::uint16_t {
+		name,
+		append,         // no process has changed the file since it began
+		bounded_append, // one has
+	};
 	// As in the file. One page holds it whole, so that it is written whole or not at all.
 	struct change {
 		std::uint64_t request = 0; // 0: none
 		std::uint64_t begun = 0;   // change_time_now()
 		std::uint64_t ended = 0;   // 0: not known
 		std::uint64_t verifier = 0;
-		// Of the outcome, rising. If there is none: when the next process began (ns); 0: it
-		// has not.
+		// Of the outcome, rising. If there is none: of an append, the offset at which it
+		// goes; else when the next process began (ns); 0: it has not.
 		std::uint64_t number = 0;
-		file_identity source;     // that had the name before; of an append: {0, its size}
-		std::uint32_t status = 0; // 0 or an errno
-		std::uint32_t unused = 0;
+		file_identity source;     // that had the name before; of an append: the file's id
+		std::uint16_t status = 0; // 0 or an errno
+		kind what = kind::name;
+		std::uint32_t grown = 0; // bounded_append: how far the file reached behind 'number'
 	};
 	static_assert(sizeof(change) == 64);
 	static constexpr std::size_t running_max = COOP_ST_REQUESTS_MAX;
@@ -77,9 +87,12 @@ public:
 	// Whether the file may hold changes of this boot.
 	static bool is_of(const std::string &boot, std::string_view file);
 
-	// A process begins: notes in a file of this boot that what had only begun was not made
-	// later.
-	static void bound(int fd, std::string_view file, std::uint64_t since);
+	// This process begins: notes that what had only begun was not made later. True: appends
+	// are among it.
+	[[nodiscard]] bool bound_names();
+	// Call before anybody changes the file, which has this size. False: no append is left that
+	// would have to know of a change.
+	[[nodiscard]] bool bound_appends(const coop_fid &file, std::uint64_t size);
 
 	// What an earlier process noted of this request. place: of one that has not ended, for
 	// ended(); else nowhere.
@@ -88,6 +101,8 @@ public:
 	// noted.
 	std::size_t begin(change &);
 	void ended(std::size_t place, const change &, int err);
+	// It begins once more, at another place of the file.
+	void moved(std::size_t place, const change &);
 	// The request ends without having tried the change.
 	void drop(std::size_t place);
 	// Answered from what was noted: the client may need it once more.
@@ -133,20 +148,32 @@ public:
 	// Before the first is opened: at most so many are, each with a descriptor.
 	void limit(std::size_t most) { most_ = most; }
 	// Null: none can be kept. over: the session has ended; set before forget().
-	std::unique_ptr<done_names> open(const std::string &session, const std::atomic<bool> &over);
+	std::shared_ptr<done_names> open(const std::string &session, const std::atomic<bool> &over);
+	// Call before each change of a file's content, under the file's mutex.
+	void changes(const coop_fid &file, std::uint64_t size)
+	{
+		if (appends_left_.load(std::memory_order_relaxed))
+			bound_appends(file, size);
+	}
 	// The session has ended.
 	void forget(const std::string &session);
 	// Sessions of earlier processes that have not come back have ended.
 	void end_grace();
 
 private:
+	void bound_appends(const coop_fid &file, std::uint64_t size);
+	void drop_locked(const std::string &name);
+
 	const state_directory dir_;
 	const std::string boot_;
 	const std::uint64_t since_;
 	std::size_t most_ = SIZE_MAX;
 	std::mutex mutex_;
-	std::set<std::string> mine_; // files opened by this process
-	bool told_ = false;          // that none can be kept
+	std::set<std::string> mine_; // files opened by this process for a session
+	// By file: those in which appends of earlier processes are left.
+	std::map<std::string, std::shared_ptr<done_names>> with_appends_;
+	std::atomic<bool> appends_left_{false}; // that is not empty
+	bool told_ = false;                     // that none can be kept
 };
 
 } // namespace coop::daemon

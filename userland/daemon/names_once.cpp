@@ -2,6 +2,7 @@
 // names_once.cpp - see names_once.hpp.
 #include "userland/daemon/names_once.hpp"
 
+#include <algorithm>
 #include <fcntl.h>
 
 namespace coop::daemon
@@ -58,14 +59,22 @@ file_identity names_once::takes(int dir, const std::string &name)
 	return now;
 }
 
-std::optional<std::uint64_t> names_once::appends_to(int fd)
+std::optional<names_once::made> names_once::appended(std::uint64_t size) const
 {
-	struct stat st;
-	if (uncertain())
-		return before_->source.born;
-	if (names_ && !::fstat(fd, &st))
-		mine_.source = {0, static_cast<std::uint64_t>(st.st_size)};
-	return {};
+	if (!uncertain() || before_->what == done_names::kind::name)
+		return {};
+	const std::uint64_t from = before_->number;
+	return made{from, before_->what == done_names::kind::append ? size - std::min(size, from)
+								    : before_->grown};
+}
+
+void names_once::appends(const coop_fid &file, std::uint64_t at)
+{
+	mine_.what = done_names::kind::append;
+	mine_.source = {file.hi, file.lo};
+	mine_.number = at;
+	if (names_ && place_ != done_names::nowhere)
+		names_->moved(place_, mine_);
 }
 
 bool names_once::born(int fd, mode_t type, uid_t owner) const

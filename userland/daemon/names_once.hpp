@@ -9,7 +9,8 @@
 //   because the change had the mutex of the directory until then;
 // - a name that was taken from a file: it has no file now, or another one than when the change
 //   began. So a repeat never removes or moves what others have made since;
-// - an append, which is a change of that kind: its bytes are where the file ended when it began.
+// - an append: its bytes are where the file ended when it began, and were there before a later
+//   process changed the file.
 #pragma once
 
 #include <optional>
@@ -64,8 +65,14 @@ public:
 	{
 		return uncertain() ? before_->source : file_identity();
 	}
-	// The same for an append. Returns where an earlier process began it.
-	std::optional<std::uint64_t> appends_to(int fd);
+	// Where the bytes of an append are, as far as an earlier process has made it.
+	struct made {
+		std::uint64_t from, most;
+	};
+	// Under the mutex of the file, of this size.
+	[[nodiscard]] std::optional<made> appended(std::uint64_t size) const;
+	// Before run(), under that mutex: the append goes to this offset.
+	void appends(const coop_fid &file, std::uint64_t at);
 	// Runs change(), which returns 0 or -errno, under the mutex of the directory; not if there
 	// is an answer. traces(): it has been made before, though change() fails.
 	template <class act, class look> int run(act change, look traces)

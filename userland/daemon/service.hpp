@@ -189,6 +189,8 @@ private:
 	int removing(const exported &, const inode &dir, victim &, const coop_st_cred &,
 		     act change);
 
+	// Runs change(fd) between two looks at the version. The caller holds the inode's mutex.
+	template <class act> int change_locked(inode &, coop_st_body &, act change);
 	int directory(const exported &, const coop_st_bytes &, inode_ref &);
 	// Changes extended attributes: change(path of the inode), as the caller.
 	template <class act>

@@ -179,7 +179,7 @@ private:
 	std::unordered_map<std::uint64_t, kept> replies_;
 	std::deque<std::uint64_t> order_; // finished ones, oldest first
 	std::once_flag names_asked_;
-	std::unique_ptr<done_names> names_;
+	std::shared_ptr<done_names> names_;
 };
 
 } // namespace coop::daemon

@@ -17,17 +17,17 @@ namespace coop::daemon
 namespace
 {
 
-// How much of the data, which an earlier process may have begun to append there, is there. A part
-// counts only at the end of the file: it was cut off when that process was killed.
-std::size_t appended(int fd, std::uint64_t at, std::span<const std::uint8_t> data)
+// How much of the data is there from an earlier process that began to append it. A part counts only
+// at the end of the file: it was cut off when that process was killed.
+std::size_t appended(int fd, const names_once::made &m, std::uint64_t size,
+		     std::span<const std::uint8_t> data)
 {
-	std::vector<std::uint8_t> there(data.size());
-	const ssize_t n = ::pread(fd, there.data(), there.size(), static_cast<off_t>(at));
+	std::vector<std::uint8_t> there(std::min<std::uint64_t>(data.size(), m.most));
+	const ssize_t n = ::pread(fd, there.data(), there.size(), static_cast<off_t>(m.from));
 	const std::size_t got = n > 0 ? static_cast<std::size_t>(n) : 0;
-	return std::equal(there.begin(), there.begin() + static_cast<std::ptrdiff_t>(got),
-			  data.begin())
-		       ? got
-		       : 0;
+	const bool ours = std::equal(
+		there.begin(), there.begin() + static_cast<std::ptrdiff_t>(got), data.begin());
+	return ours && (got == data.size() || m.from + got == size) ? got : 0;
 }
 
 } // namespace
@@ -45,12 +45,15 @@ int service::write(const exported &in, session &s, call r, reply &out)
 	f->who.fill(cred);
 	inode &n = *f->node;
 	const bool appends = f->flags & COOP_ST_O_APPEND;
+	std::unique_lock lock(n.mutex);
+	// Under the mutex: once this request has taken what an earlier process noted of it, a
+	// change of another client cannot put a bound to that any more.
 	names_once attempt = appends ? once(in, s, r, n) : names_once({}, 0, 0, false);
 	if (const auto known = attempt.answer()) {
+		lock.unlock();
 		out.body.verifier = stable.verifier(in.fs(), n.file);
 		return *known ? *known : attributes(n, out.body.attr);
 	}
-	std::unique_lock lock(n.mutex);
 	// Taken before the write: if writeback fails in between, these bytes may be among the lost.
 	out.body.verifier = stable.verifier(in.fs(), n.file);
 	int err = change_locked(n, out.body, [&](int fd) {
@@ -75,8 +78,14 @@ int service::write(const exported &in, session &s, call r, reply &out)
 		};
 		if (!appends)
 			return put();
-		if (const auto at = attempt.appends_to(fd))
-			done = appended(fd, *at, r.data);
+		struct stat st;
+		if (::fstat(fd, &st))
+			return -errno;
+		const auto size = static_cast<std::uint64_t>(st.st_size);
+		if (const auto made = attempt.appended(size))
+			done = appended(fd, *made, size, r.data);
+		if (done < r.data.size())
+			attempt.appends(n.file, size - done);
 		return attempt.run(put);
 	});
 	if (err)

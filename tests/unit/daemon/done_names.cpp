@@ -58,7 +58,7 @@ protected:
 	}
 	// A process notes that it begins the session's request, which takes the name from a file,
 	// and is killed.
-	void begin_and_end_process(const std::string &source = {}, std::uint64_t size = 0)
+	void begin_and_end_process(const std::string &source = {})
 	{
 		server_.reset();
 		done_files all(state(), boot);
@@ -68,8 +68,6 @@ protected:
 		c.request = first;
 		if (!source.empty())
 			c.source = coop::daemon::identify(AT_FDCWD, (tree_ / source).string());
-		if (size) // to which it appends
-			c.source = {0, size};
 		EXPECT_NE(names->begin(c), coop::daemon::done_names::nowhere);
 	}
 	state_directory state() { return state_directory((base_ / "state").string()); }
@@ -306,11 +304,14 @@ TEST_F(daemon_done_names, an_exchange_that_had_begun_is_not_taken_back)
 	EXPECT_EQ(disk("file2"), "x");
 }
 
-TEST_F(daemon_done_names, an_append_is_made_once)
+class daemon_done_appends : public daemon_done_names
 {
-	constexpr std::uint64_t id = 7; // of the open file
-	const auto write = [&](bool repeated) {
-		plain_client c(port_, COOP_ST_VERSION, COOP_ST_VERSION, session_);
+protected:
+	// A client of its own appends a line; always as the request of the same id.
+	int append(char session, bool repeated = false)
+	{
+		constexpr std::uint64_t id = 7; // of the open file
+		plain_client c(port_, COOP_ST_VERSION, COOP_ST_VERSION, session);
 		coop_st_body o = plain_client::on(file_, id);
 		o.flags = COOP_ST_O_WRITE | COOP_ST_O_APPEND | (repeated ? COOP_ST_O_AGAIN : 0);
 		c.number(100);
@@ -319,27 +320,90 @@ TEST_F(daemon_done_names, an_append_is_made_once)
 		c.flags = repeated ? COOP_ST_F_REPEAT : 0;
 		c.data = "line\n";
 		return c.ask(COOP_ST_WRITE, plain_client::on(file_, id));
-	};
-	EXPECT_EQ(write(false), 0);
-	next_process();
-	EXPECT_EQ(write(true), 0);
-	EXPECT_EQ(disk("file"), "xline\n") << "of what had ended";
-	for (const char *have : {"x", "xli", "xline\n"}) { // when the process was killed
-		session_++;
-		put("file", "x");
-		begin_and_end_process("file", 1);
-		put("file", have);
-		restart();
-		EXPECT_EQ(write(true), 0);
-		EXPECT_EQ(disk("file"), "xline\n") << have;
 	}
-	session_++;
-	put("file", "x");
-	begin_and_end_process("file", 1);
-	put("file", "xlimb\n"); // another's
-	restart();
-	EXPECT_EQ(write(true), 0);
+	// The process is killed when appends have begun and have not ended.
+	void kill()
+	{
+		constexpr std::uintmax_t change = 64, head = 64;
+		server_.reset();
+		for (const auto &f : std::filesystem::directory_iterator(files()))
+			std::filesystem::resize_file(f, head + COOP_ST_REQUESTS_MAX * change);
+	}
+	// A process that got so far with the append of session 'a'.
+	void begin_and_end_process(const std::string &has)
+	{
+		put("file", "x");
+		EXPECT_EQ(append('a'), 0);
+		kill();
+		put("file", has);
+		restart();
+	}
+};
+
+TEST_F(daemon_done_appends, is_made_once)
+{
+	EXPECT_EQ(append('a'), 0);
+	next_process();
+	EXPECT_EQ(append('a', true), 0);
+	EXPECT_EQ(disk("file"), "xline\n") << "of what had ended";
+}
+
+TEST_F(daemon_done_appends, one_that_had_begun_is_made_once)
+{
+	for (const char *had : {"x", "xli", "xline\n"}) {
+		begin_and_end_process(had);
+		EXPECT_EQ(append('a', true), 0);
+		EXPECT_EQ(disk("file"), "xline\n") << had;
+		kill();
+		std::filesystem::remove_all(files());
+		restart();
+	}
+	begin_and_end_process("xlimb\n"); // by a program of the daemon's machine
+	EXPECT_EQ(append('a', true), 0);
 	EXPECT_EQ(disk("file"), "xlimb\nline\n");
+}
+
+TEST_F(daemon_done_appends, one_that_was_not_made_is_not_lost_to_the_same_bytes_of_another)
+{
+	for (const bool restarted : {false, true}) {
+		begin_and_end_process("x");
+		EXPECT_EQ(append('b'), 0);
+		if (restarted)
+			next_process();
+		EXPECT_EQ(append('a', true), 0);
+		EXPECT_EQ(disk("file"), "xline\nline\n") << restarted;
+		server_.reset();
+		std::filesystem::remove_all(files());
+		restart();
+	}
+}
+
+TEST_F(daemon_done_appends, one_that_was_made_is_not_made_again_after_anothers)
+{
+	begin_and_end_process("xline\n");
+	EXPECT_EQ(append('b'), 0);
+	EXPECT_EQ(append('a', true), 0);
+	EXPECT_EQ(disk("file"), "xline\nline\n");
+}
+
+TEST_F(daemon_done_appends, one_that_a_second_process_made_elsewhere_is_not_made_again)
+{
+	begin_and_end_process("x");
+	EXPECT_EQ(append('b'), 0);
+	EXPECT_EQ(append('a', true), 0);
+	kill();
+	restart();
+	EXPECT_EQ(append('a', true), 0);
+	EXPECT_EQ(append('b', true), 0);
+	EXPECT_EQ(disk("file"), "xline\nline\n");
+}
+
+TEST_F(daemon_done_appends, a_part_that_others_have_appended_to_does_not_count)
+{
+	begin_and_end_process("xli");
+	EXPECT_EQ(append('b'), 0);
+	EXPECT_EQ(append('a', true), 0);
+	EXPECT_EQ(disk("file"), "xliline\nline\n") << "the line is whole";
 }
 
 TEST_F(daemon_done_names, a_crash_of_the_machine_voids_what_was_kept)
