@@ -518,7 +518,7 @@ void files::let_go_of(open_file &f, const coop_st_lock &what)
 int files::unlock(open_file &f, const coop_st_lock &what)
 {
 	let_go_of(f, what);
-	return storage_.unlock(f.node->fh, f.open_id, what);
+	return storage_.unlock(f.node->fh, what);
 }
 
 bool files::holds_lock(const open_file &f, const coop_st_lock &what)

@@ -314,10 +314,9 @@ public:
 			   : under_->lock(fh, open_id, what, wait, std::move(granted), cookie);
 	}
 	bool cancel_lock(std::uint64_t cookie) override { return under_->cancel_lock(cookie); }
-	int unlock(const handle &fh, std::uint64_t open_id, const coop_st_lock &what) override
+	int unlock(const handle &fh, const coop_st_lock &what) override
 	{
-		// The owner may hold a lock that it took through another open file of this one.
-		return under_->unlock(fh, opens_.unsaid(open_id) ? 0 : open_id, what);
+		return under_->unlock(fh, what);
 	}
 	int test_lock(const handle &fh, std::uint64_t open_id, coop_st_lock &what) override
 	{

@@ -73,17 +73,18 @@ bool lock_book::holds(std::uint64_t open_id) const
 	return false;
 }
 
-std::uint64_t lock_book::taken_through(const lock &l) const
+std::set<std::uint64_t> lock_book::taken_through(const lock &l) const
 {
+	std::set<std::uint64_t> out;
 	std::lock_guard guard(mutex_);
 	const auto it = files_.find(l.fh);
 	if (it == files_.end())
-		return 0;
+		return out;
 	const ranges::range wanted = range_of(l);
 	for (const ranges::range &h : it->second.held())
 		if (h.owner == wanted.owner && h.meets(wanted))
-			return h.open_id;
-	return 0;
+			out.insert(h.open_id);
+	return out;
 }
 
 void lock_book::lost(std::uint64_t open_id)

@@ -55,8 +55,8 @@ public:
 	// Whether the owner holds a lock in this range of the file.
 	[[nodiscard]] bool holds(const lock &, bool exclusive_only = false) const;
 	[[nodiscard]] bool holds(std::uint64_t open_id) const;
-	// An open file through which the owner holds a lock in this range; 0: it holds none.
-	[[nodiscard]] std::uint64_t taken_through(const lock &) const;
+	// The open files through which the owner took what it holds in this range.
+	[[nodiscard]] std::set<std::uint64_t> taken_through(const lock &) const;
 	// The locks taken through this open file are lost for good, and it is of no use.
 	void lost(std::uint64_t open_id);
 	[[nodiscard]] bool is_lost(std::uint64_t open_id) const;

@@ -374,9 +374,9 @@ public:
 			 lock_granted granted, std::uint64_t &cookie) = 0;
 	// True: the wait is over and granted() will not be called.
 	[[nodiscard]] virtual bool cancel_lock(std::uint64_t cookie) = 0;
-	// Releases the owner's locks in that range. No lock there is no error. open_id 0: of an
-	// open file that storage does not know; the request names one that took such a lock.
-	virtual int unlock(const handle &, std::uint64_t open_id, const coop_st_lock &what) = 0;
+	// Releases the owner's locks in that range, whichever open files of this one they were
+	// taken through. No lock there is no error.
+	virtual int unlock(const handle &, const coop_st_lock &what) = 0;
 	// what: in the wanted lock, out a conflicting one, or type COOP_ST_LOCK_NONE.
 	virtual int test_lock(const handle &, std::uint64_t open_id, coop_st_lock &what) = 0;
 	// Whether this mount's owner holds a lock in that range; a write lock if 'what' is one.

@@ -416,9 +416,9 @@ public:
 		return locks_.lock({fh, open_id, what}, wait, std::move(granted), cookie);
 	}
 	bool cancel_lock(std::uint64_t cookie) override { return locks_.cancel(cookie); }
-	int unlock(const handle &fh, std::uint64_t open_id, const coop_st_lock &what) override
+	int unlock(const handle &fh, const coop_st_lock &what) override
 	{
-		return locks_.unlock({fh, open_id, what});
+		return locks_.unlock({fh, 0, what});
 	}
 	int test_lock(const handle &fh, std::uint64_t open_id, coop_st_lock &what) override
 	{

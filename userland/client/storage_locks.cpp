@@ -149,23 +149,49 @@ bool storage_locks::cancel(std::uint64_t cookie)
 	return true;
 }
 
+// Without a caller that waits: see unlock().
+void storage_locks::release(lock_book::lock l, std::set<std::uint64_t> through,
+			    std::shared_ptr<void> under_way)
+{
+	if (through.empty())
+		return;
+	l.open_id = *through.begin();
+	through.erase(through.begin());
+	if (auto c = link_.make(COOP_ST_UNLOCK, body_of(l))) {
+		c->done = [this, l, through = std::move(through),
+			   under_way = std::move(under_way)](storage_link::outcome &o) {
+			if (o.err == -EBADF)
+				release(l, through, under_way);
+		};
+		link_.submit(std::move(c));
+	}
+}
+
+// The daemon releases the owner's locks in the range, whichever open files they were taken through,
+// when the UNLOCK names an open file that it knows. It need not know the one that the caller has:
+// after a restart it may have refused to open it again. One that a lock was taken through it knows,
+// or that lock is gone: then others may be left.
 int storage_locks::unlock(lock_book::lock l)
 {
-	const std::uint64_t through = book().taken_through(l);
-	if (!through)
+	std::set<std::uint64_t> through = book().taken_through(l);
+	if (through.empty())
 		return 0;
-	const bool any = !l.open_id;
-	if (any)
-		l.open_id = through;
+	const std::shared_ptr<void> under_way = releasing(l);
 	book().freed(l);
-	coop_st_body got{};
-	std::string text;
-	// Completed even if its caller has gone: other owners wait for the lock.
-	const int err = link_.ask(COOP_ST_UNLOCK, body_of(l), got, text, nullptr, {},
-				  [under_way = releasing(l)](storage_link::outcome &) {});
-	// A close of that other open file meanwhile has released the lock.
-	const bool gone = any && err == -EBADF;
-	return err == -EINTR || err == -ETIMEDOUT || gone ? 0 : err;
+	int err = -EBADF;
+	while (err == -EBADF && !through.empty()) {
+		l.open_id = *through.begin();
+		through.erase(through.begin());
+		coop_st_body got{};
+		std::string text;
+		// Completed even if its caller has gone: other owners wait for the lock.
+		err = link_.ask(COOP_ST_UNLOCK, body_of(l), got, text, nullptr, {},
+				[this, l, through, under_way](storage_link::outcome &o) {
+					if (o.err == -EBADF)
+						release(l, through, under_way);
+				});
+	}
+	return err == -EBADF || err == -EINTR || err == -ETIMEDOUT ? 0 : err;
 }
 
 int storage_locks::test(lock_book::lock &l)

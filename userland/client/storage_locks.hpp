@@ -35,6 +35,7 @@ public:
 		 std::uint64_t &cookie);
 	// False: too late, 'done' has been or will be called.
 	[[nodiscard]] bool cancel(std::uint64_t cookie);
+	// Its open_id does not matter.
 	int unlock(lock_book::lock);
 	// what: in the wanted lock, out a conflicting one, or COOP_ST_LOCK_NONE.
 	int test(lock_book::lock &);
@@ -58,6 +59,8 @@ private:
 	int take_turn(const lock_book::lock &, std::shared_ptr<void> &turn);
 	coop_st_body body_of(const lock_book::lock &) const;
 	void give_back(const lock_book::lock &);
+	void release(lock_book::lock, std::set<std::uint64_t> through,
+		     std::shared_ptr<void> under_way);
 	void settle_late(const lock_book::lock &, std::uint64_t cookie, std::uint32_t result,
 			 std::uint64_t by);
 

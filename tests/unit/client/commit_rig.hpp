@@ -158,7 +158,7 @@ public:
 		era = 1;
 		return 0;
 	}
-	int unlock(const handle &, std::uint64_t, const coop_st_lock &) override
+	int unlock(const handle &, const coop_st_lock &) override
 	{
 		era = 0;
 		return 0;

@@ -144,7 +144,7 @@ public:
 		return -EOPNOTSUPP;
 	}
 	bool cancel_lock(std::uint64_t) override { return false; }
-	int unlock(const handle &, std::uint64_t, const coop_st_lock &) override { return 0; }
+	int unlock(const handle &, const coop_st_lock &) override { return 0; }
 	int test_lock(const handle &, std::uint64_t, coop_st_lock &) override
 	{
 		return -EOPNOTSUPP;

@@ -217,7 +217,7 @@ TEST_F(daemon_lanes, what_touches_no_file_is_answered)
 	ASSERT_EQ(hung->lock(e.fh, o.open_id, all, false, nullptr, cookie), 0);
 	hang_up();
 	EXPECT_EQ(hung->ping(), 0);
-	EXPECT_EQ(hung->unlock(e.fh, o.open_id, all), 0);
+	EXPECT_EQ(hung->unlock(e.fh, all), 0);
 	std::promise<void> returned;
 	hung->return_lease({}, [&] { returned.set_value(); });
 	EXPECT_EQ(returned.get_future().wait_for(deadline), std::future_status::ready);

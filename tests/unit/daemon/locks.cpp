@@ -87,7 +87,7 @@ struct node {
 			*cookie = name;
 		return err;
 	}
-	int unlock(const coop_st_lock &l) const { return s->unlock(file.fh, open_id, l); }
+	int unlock(const coop_st_lock &l) const { return s->unlock(file.fh, l); }
 	std::size_t grants()
 	{
 		std::lock_guard guard(mutex);
@@ -110,13 +110,13 @@ protected:
 		daemon_test::SetUp();
 		put("f", "0123456789");
 	}
-	std::unique_ptr<node> join(const std::string &name = "f")
+	std::unique_ptr<node> join(const std::string &name = "f", int flags = O_RDWR)
 	{
 		auto n = std::make_unique<node>();
 		n->s = connect();
 		EXPECT_EQ(n->s->lookup(me(), n->s->root().fh, name, n->file), 0);
 		open_result o{};
-		EXPECT_EQ(n->s->open(me(), n->file.fh, O_RDWR, 0, o), 0);
+		EXPECT_EQ(n->s->open(me(), n->file.fh, flags, 0, o), 0);
 		n->open_id = o.open_id;
 		return n;
 	}
@@ -345,6 +345,26 @@ TEST_F(daemon_locks, a_holder_that_does_not_come_back_loses_its_lock)
 	EXPECT_TRUE(std::filesystem::is_empty(base_ / "state" / "locks") ||
 		    std::distance(std::filesystem::directory_iterator(base_ / "state" / "locks"),
 				  {}) == 1);
+}
+
+TEST_F(daemon_locks, an_unlock_needs_no_open_file_that_a_restarted_daemon_refused)
+{
+	settings_.exports[0].read_only = true; // else an owner may open its file again
+	std::filesystem::permissions(tree_ / "f", std::filesystem::perms::all);
+	start();
+	const auto a = join("f", O_RDONLY), b = join("f", O_RDONLY);
+	open_result program{};
+	ASSERT_EQ(a->s->open(me(), a->file.fh, O_RDONLY | storage::open_exec, 0, program), 0);
+	ASSERT_EQ(a->lock(whole(1, wr)), 0);
+	server_.reset();
+	std::filesystem::permissions(tree_ / "f", std::filesystem::perms::owner_read);
+	start_again();
+	ASSERT_TRUE(eventually([&] { return a->s->stats().reconnects == 1; }));
+	int err = 0;
+	(void)read_text(*a->s, a->file, program.open_id, 0, 4, &err);
+	ASSERT_EQ(err, -EBADF);
+	EXPECT_EQ(a->s->unlock(a->file.fh, whole(1, wr)), 0);
+	EXPECT_EQ(b->lock(whole(2, wr)), 0);
 }
 
 TEST_F(daemon_locks, without_its_lock_an_open_file_is_of_no_use)

@@ -119,13 +119,39 @@ TEST_F(daemon_lost_replies, a_wait_ends_whose_place_in_the_queue_was_not_told)
 	between_->cut_at = 5; // after three of the handshake and that of the OPEN
 	const std::jthread caller([&] { w.wait(*c, f_, f); });
 	ASSERT_TRUE(eventually([&] { return !between_->cut_at; }));
-	ASSERT_EQ(client_->unlock(f_.fh, own, all), 0);
+	ASSERT_EQ(client_->unlock(f_.fh, all), 0);
 	between_->closed = false;
 	ASSERT_TRUE(w.answered());
 	EXPECT_EQ(w.err, 0);
 	EXPECT_EQ(lock_now(*client_, f_, own), -EAGAIN);
-	EXPECT_EQ(c->unlock(f_.fh, f, all), 0);
+	EXPECT_EQ(c->unlock(f_.fh, all), 0);
 	EXPECT_EQ(lock_now(*client_, f_, own), 0);
+}
+
+// Locks end with the CLOSE of the open file that they were taken through.
+TEST_F(daemon_lost_replies, an_unlock_releases_what_a_close_before_it_did_not)
+{
+	constexpr coop_st_lock parts[] = {{1, 0, 4, COOP_ST_LOCK_POSIX, COOP_ST_LOCK_WRITE, 1},
+					  {1, 5, 9, COOP_ST_LOCK_POSIX, COOP_ST_LOCK_WRITE, 1}};
+	const std::uint64_t own = open_at(*client_, f_);
+	for (const unsigned closed : {0u, 1u}) {
+		const auto c = join();
+		const std::uint64_t opens[] = {open_at(*c, f_), open_at(*c, f_)};
+		for (const unsigned i : {0u, 1u})
+			ASSERT_EQ(lock_now(*c, f_, opens[i], parts[i]), 0);
+		between_->closed = true;
+		between_->cut_at = 8; // after three of the handshake, two OPENs and two LOCKs
+		write_result out;
+		std::jthread closer([&] { EXPECT_EQ(c->close(f_.fh, opens[closed], out), 0); });
+		ASSERT_TRUE(eventually([&] { return !between_->cut_at; }));
+		std::jthread unlocker([&] { EXPECT_EQ(c->unlock(f_.fh, all), 0); });
+		ASSERT_TRUE(eventually([&] { return c->calls().size() == 2; }));
+		between_->closed = false;
+		closer.join();
+		unlocker.join();
+		EXPECT_EQ(lock_now(*client_, f_, own), 0) << closed;
+		EXPECT_EQ(client_->unlock(f_.fh, all), 0);
+	}
 }
 
 // Each holds a read lock, and c waits to make its own a write lock.
@@ -242,7 +268,25 @@ TEST_F(daemon_lost_patience, an_unlock_is_not_given_up)
 {
 	ASSERT_EQ(lock_now(*c_, f_, opened_), 0);
 	go_away();
-	EXPECT_EQ(c_->unlock(f_.fh, opened_, all), 0);
+	EXPECT_EQ(c_->unlock(f_.fh, all), 0);
+	come_back();
+	EXPECT_EQ(lock_now(*client_, f_, own_), 0);
+}
+
+TEST_F(daemon_lost_patience, an_unlock_goes_on_after_its_caller_has_gone)
+{
+	coop_st_lock head = all, tail = all;
+	head.end = 4;
+	tail.start = 5;
+	const std::uint64_t closed = open_at(*c_, f_);
+	ASSERT_EQ(lock_now(*c_, f_, closed, head), 0);
+	ASSERT_EQ(lock_now(*c_, f_, opened_, tail), 0);
+	between_->closed = true;
+	between_->cut_at = 8; // after three of the handshake, two OPENs and two LOCKs
+	write_result out;
+	std::jthread closer([&] { EXPECT_EQ(c_->close(f_.fh, closed, out), -ETIMEDOUT); });
+	ASSERT_TRUE(eventually([&] { return !between_->cut_at; }));
+	EXPECT_EQ(c_->unlock(f_.fh, all), 0);
 	come_back();
 	EXPECT_EQ(lock_now(*client_, f_, own_), 0);
 }
@@ -274,7 +318,7 @@ TEST_F(daemon_lost_patience, a_cancellation_is_not_given_up)
 	go_away();
 	EXPECT_TRUE(c_->cancel_lock(w_.cookie));
 	come_back();
-	EXPECT_EQ(client_->unlock(f_.fh, own_, all), 0);
+	EXPECT_EQ(client_->unlock(f_.fh, all), 0);
 	EXPECT_EQ(lock_now(*client_, f_, own_), 0);
 }
 
@@ -284,7 +328,7 @@ TEST_F(daemon_lost_patience, a_lock_is_asked_for_after_the_unlock_before_it)
 {
 	ASSERT_EQ(lock_now(*c_, f_, opened_), 0);
 	go_away();
-	EXPECT_EQ(c_->unlock(f_.fh, opened_, all), 0);
+	EXPECT_EQ(c_->unlock(f_.fh, all), 0);
 	expect_a_lock_waits_for_it();
 	come_back();
 	expect_it_holds_what_it_locks();
@@ -315,7 +359,7 @@ TEST_F(daemon_lost_patience, a_lock_is_asked_for_after_a_wait_that_was_cancelled
 	EXPECT_TRUE(c_->cancel_lock(w_.cookie));
 	expect_a_lock_waits_for_it();
 	come_back();
-	EXPECT_EQ(client_->unlock(f_.fh, own_, all), 0);
+	EXPECT_EQ(client_->unlock(f_.fh, all), 0);
 	expect_it_holds_what_it_locks();
 	EXPECT_EQ(w_.err, 1);
 }
