@@ -112,7 +112,8 @@ void reply_failed(fuse_req_t req, fuse_ino_t dir, int err)
 	const pid_t thread = fuse_req_ctx(req)->pid;
 	if (err == -ENOENT)
 		c.looks.looked_up(thread, 0);
-	if (err == -ESTALE && c.looks.has_gone(thread, dir) && dir != FUSE_ROOT_ID)
+	if (err == -ESTALE && c.looks.has_gone(thread, dir) &&
+	    c.mount.files().is_removed(caller_of(req), inode_of(c, dir)))
 		err = -ENOENT;
 	else if (err == -ESTALE)
 		c.looks.tell(thread, dir);

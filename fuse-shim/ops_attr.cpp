@@ -156,9 +156,10 @@ void op_access(fuse_req_t req, fuse_ino_t ino, int mask)
 	int allowed = 0;
 	client::attributes attr;
 	const int err = c.mount.storage().access(who, inode_of(c, ino).fh, wanted, allowed, attr);
-	// If the path does not lead elsewhere, it is a working directory that was removed.
+	// If the path does not lead elsewhere, it may be a working directory that was removed.
 	const pid_t thread = fuse_req_ctx(req)->pid;
 	if (err == -ESTALE && c.looks.is_second(thread, ino) &&
+	    c.mount.files().is_removed(who, inode_of(c, ino)) &&
 	    c.mount.inodes().last_known(inode_of(c, ino), attr))
 		return reply_status(req, permitted(attr.st, who, wanted) ? 0 : -EACCES);
 	if (err == -ESTALE)

@@ -103,6 +103,15 @@ bool add_entry(listing &l, context &c, fuse_ino_t dir, client::dir_entry &e, con
 	return fits;
 }
 
+// A directory that was removed has no names; one of which storage has lost the handle may have.
+int of_directory(fuse_req_t req, fuse_ino_t dir, int err, int if_removed)
+{
+	context &c = context_of(req);
+	const bool stale = err == -ESTALE;
+	return stale && c.mount.files().is_removed(caller_of(req), inode_of(c, dir)) ? if_removed
+										     : err;
+}
+
 void list(fuse_req_t req, fuse_ino_t dir, std::size_t size, off_t offset, bool plus)
 {
 	context &c = context_of(req);
@@ -123,7 +132,7 @@ void list(fuse_req_t req, fuse_ino_t dir, std::size_t size, off_t offset, bool p
 		// Entries in the buffer hold references: send them; the next read returns the
 		// error.
 		if (err && l.used == 0)
-			return reply_status(req, err == -ESTALE ? -ENOENT : err); // it was removed
+			return reply_status(req, of_directory(req, dir, err, -ENOENT));
 		if (err || entries.empty())
 			break;
 		cookie = entries.back().cookie;
@@ -173,7 +182,9 @@ void op_opendir(fuse_req_t req, fuse_ino_t ino, fuse_file_info *fi)
 		err = 0;
 	if (err == -ESTALE && !second)
 		c.looks.tell(thread, ino);
-	if (err && !(err == -ESTALE && second))
+	if (second)
+		err = of_directory(req, ino, err, 0);
+	if (err)
 		return reply_status(req, err);
 	// The losses of names that this open directory knows of.
 	fi->fh = reinterpret_cast<std::uint64_t>(
@@ -200,7 +211,7 @@ void op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int, fuse_file_info *fi)
 	const int err = control::owns(ino)
 				? 0
 				: c.mount.files().commit_names(inode_of(c, ino), *losses_of(*fi));
-	reply_status(req, err == -ESTALE ? 0 : err); // a removed directory has no names
+	reply_status(req, of_directory(req, ino, err, 0));
 }
 
 void op_releasedir(fuse_req_t req, fuse_ino_t, fuse_file_info *fi)

@@ -92,8 +92,10 @@ void op_open(fuse_req_t req, fuse_ino_t ino, fuse_file_info *fi)
 		c.mount.inodes().has_looked(node);
 	if (err == -ESTALE && !second)
 		return look_again(req, c, ino);
+	if (err == -ESTALE && c.mount.files().is_removed(caller_of(req), node))
+		err = -ENOENT;
 	if (err)
-		return reply_status(req, err == -ESTALE ? -ENOENT : err);
+		return reply_status(req, err);
 	fill_in(c, a, fi);
 	if (a.attr_stale && fi->flags & O_TRUNC)
 		c.forget_attributes(*a.file->node);

@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-from cluster import wait_for
+from cluster import SERVER, wait_for
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
@@ -249,9 +249,26 @@ def said_in_removed(d, remover):
     return say
 
 
-@pytest.mark.parametrize("options", [[], ["nolease"], ["allow_other"]])
+def start_daemon(cluster):
+    """One whose handles hold over a restart."""
+    os.mkdir(cluster.file("state"))
+    cluster.start_daemon("--state", cluster.file("state"))
+
+
+def export_by_paths(cluster):
+    """The daemon may not open file handles, so its own are paths."""
+    if os.geteuid() == 0:
+        cluster.within = lambda n: ["setpriv", "--bounding-set=-dac_read_search"] if n == SERVER else []
+    start_daemon(cluster)
+    assert "handles by path" in cluster.daemon.process.log()
+
+
+@pytest.mark.parametrize("options", [[], ["nolease"], ["allow_other"], "by paths"])
 @pytest.mark.parametrize("who", ["same", "other"])
 def test_removed_directory_is_as_on_a_local_file_system(cluster, who, options):
+    if options == "by paths":
+        export_by_paths(cluster)
+        options = []
     a, b = cluster.connected(2, *options)
     local = cluster.file("local")
     for d in (local, a.path + "/d"):
@@ -259,6 +276,61 @@ def test_removed_directory_is_as_on_a_local_file_system(cluster, who, options):
     remover = (b if who == "other" else a).path + "/d"
     os.stat(remover)
     assert said_in_removed(a.path + "/d", remover) == said_in_removed(local, local)
+
+
+def lose_moved(cluster, a, b):
+    os.rename(b.path + "/d/kept", b.path + "/elsewhere/kept")
+    cluster.daemon.process.kill()
+    cluster.daemon.start()
+
+
+def lose_all(cluster, a, b):
+    """Another key: storage believes none of the handles that it made."""
+    cluster.daemon.process.kill()
+    os.unlink(cluster.file("state") + "/handle.key")
+    cluster.daemon.start()
+
+
+def in_lost(d, back, lost, results):
+    """What calls say in a working directory and in an open directory of which storage loses the handle."""
+    os.chdir(d)
+    fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
+    results.put(None)
+    lost.wait()
+    links = lambda: os.fstat(fd).st_nlink
+    wait_for(lambda: outcome(links) in (0, "ESTALE"), "the handle is lost")  # attributes are trusted for a second
+    say = {name: outcome(call, *args) for name, call, *args in (
+        ("fstat", links), ("list", os.listdir, fd), ("fsync", os.fsync, fd), ("stat", os.stat, "x"), ("open", os.open, "x", os.O_RDONLY), ("create", os.open, "y", os.O_RDWR | os.O_CREAT),
+        ("mkdir", os.mkdir, "y"), ("unlink", os.unlink, "x"), ("listdir", os.listdir, "."),
+        ("access", os.access, ".", os.R_OK), ("chdir", os.chdir, "."),
+        ("openat", lambda: os.close(os.open(".", os.O_RDONLY | os.O_DIRECTORY))), ("again", os.listdir, fd))}
+    results.put(say)
+    results.put(back and outcome(lambda: (os.listdir(back), os.listdir(fd), os.listdir("."), get("x"))))
+
+
+@pytest.mark.parametrize("lose", [lose_moved, lose_all])
+def test_directory_of_a_lost_handle_does_not_seem_empty(cluster, lose):
+    """Else a program that copies it deletes the copy. A look-up of its path shows storage the directory again."""
+    if lose == lose_moved:
+        export_by_paths(cluster)
+    else:
+        start_daemon(cluster)
+    a, b = cluster.connected(2)
+    os.makedirs(a.path + "/d/kept")
+    os.mkdir(a.path + "/elsewhere")
+    put(a.path + "/d/kept/x", b"text")
+    back = a.path + "/elsewhere/kept" if lose == lose_moved else None
+    results, lost = multiprocessing.Queue(), multiprocessing.Event()
+    p = multiprocessing.Process(target=in_lost, args=(a.path + "/d/kept", back, lost, results))
+    p.start()
+    results.get(timeout=60)
+    lose(cluster, a, b)
+    lost.set()
+    say = results.get(timeout=60)
+    assert say.pop("access") is False
+    assert set(say.values()) == {"ESTALE"}, say
+    assert results.get(timeout=60) == (back and (["x"], ["x"], ["x"], b"text"))
+    p.join()
 
 
 @pytest.mark.parametrize("who", ["same", "other"])

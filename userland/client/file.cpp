@@ -6,6 +6,7 @@
 #include <future>
 
 #include "rpc/base/bits.h"
+#include "rpc/storage/stale.h"
 #include "userland/client/asker.hpp"
 
 namespace coop::client
@@ -526,15 +527,27 @@ bool files::holds_lock(const open_file &f, const coop_st_lock &what)
 	return storage_.holds_lock(f.node->fh, what);
 }
 
+bool files::is_removed(const caller &who, inode &node)
+{
+	attributes last;
+	entry up;
+	const handle &root = storage_.root().fh;
+	if (inodes_.last_known(node, last) && !last.st.st_nlink)
+		return true;
+	if (node.fh == root || !coop_st_stale_proves(storage_.lookup(who, root, "..", up)))
+		return false;
+	inodes_.removed(node);
+	return true;
+}
+
 int files::getattr(const caller &who, inode &node, attributes &out)
 {
 	for (int tries = 1;; tries++) {
 		const ticket asked = inodes_.now();
 		if (const int err = storage_.getattr(who, node.fh, out)) {
-			// It has gone from storage. A descriptor or a working directory leads to it
-			// even so.
-			if (err != -ESTALE || node.fh == storage_.root().fh ||
-			    !inodes_.last_known(node, out))
+			// A descriptor or a working directory leads to it even if it was removed.
+			const bool known = err == -ESTALE && inodes_.last_known(node, out);
+			if (!known || !is_removed(who, node))
 				return err;
 			out.st.st_nlink = 0;
 			return 0;

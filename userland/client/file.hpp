@@ -166,6 +166,9 @@ public:
 	[[nodiscard]] int unlock(open_file &, const coop_st_lock &);
 	[[nodiscard]] bool holds_lock(const open_file &, const coop_st_lock &);
 
+	// After ESTALE: whether it was removed. False: storage may just have lost the handle. See
+	// rpc/storage/stale.h.
+	[[nodiscard]] bool is_removed(const caller &, inode &);
 	// These attributes go to the kernel.
 	[[nodiscard]] int getattr(const caller &, inode &, attributes &out);
 	// Attributes from the reply to another request are about to go to the kernel: replaces them

@@ -246,6 +246,13 @@ bool inode_table::last_known(inode &node, attributes &out)
 	return true;
 }
 
+void inode_table::removed(inode &node)
+{
+	std::lock_guard guard(node.lock);
+	if (node.last)
+		node.last->st_nlink = 0;
+}
+
 void inode_table::beside(inode &node, const attributes &attr)
 {
 	learn_extras(node, now(), attr);

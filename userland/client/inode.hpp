@@ -381,6 +381,8 @@ public:
 	// The last known attributes of what is no regular file, for when storage does not tell.
 	// False: none.
 	bool last_known(inode &node, attributes &out);
+	// It has been proved that it was removed: those attributes have link count 0.
+	void removed(inode &node);
 	// Whether it is a regular file with set-id bits that a write clears, as far as known.
 	bool has_set_id(inode &node);
 	// Whether this is the last known mode minus the set-id bits that a write clears.

@@ -223,6 +223,13 @@ void service::forget(const exported &in, victim &v)
 	if (v.replaced && v.type == S_IFREG &&
 	    !inodes.put(in, v.named, std::move(v.path), v.type, node))
 		replaced.keep(std::move(node), static_cast<std::uint64_t>(st.st_blocks) * 512);
+	// Where handles are paths, only the descriptor can tell that it was removed, not moved:
+	// keep it for as long as the table has room. It also keeps the inode's number from being
+	// used again, but not on every file system that stores no time of birth.
+	file_look now;
+	if (in.by_path() && v.type != S_IFREG && v.path && !look(v.path.get(), now) &&
+	    now.has_btime)
+		return;
 	inodes.discard(v.named.handle);
 }
 

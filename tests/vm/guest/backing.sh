@@ -93,6 +93,20 @@ in_lost_directory()
 	done
 	[ "$(cat "/mnt/a/$long/kept/x")" = text ] || die "the path does not lead there any more"
 	[ "$(cat x) $(ls .)" = "text x" ] || die "the names are not back"
+	# Moved by another node, it is not found by the last known name either.
+	mkdir /mnt/b/elsewhere
+	mv "/mnt/b/$long/kept" /mnt/b/elsewhere/kept
+	end_serve
+	(cd / && serve $server /srv)
+	for _call in "ls ." "cat x" "touch y" "stat -c %h ." "sync ." "ls ."; do
+		_said=$($_call 2>&1) && die "'$_call' of a moved directory without a handle: $_said"
+		case $_said in
+		*[Ss]tale*) ;;
+		*) die "'$_call' of a moved directory without a handle: $_said" ;;
+		esac
+	done
+	[ "$(cat /mnt/a/elsewhere/kept/x)" = text ] || die "the new path does not lead there"
+	[ "$(cat x) $(ls .)" = "text x" ] || die "the names are not back after the move"
 }
 test_lost_handle()
 {
