@@ -13,10 +13,11 @@
 
 #include "ib/node.h"
 
-#define AH_HOP_LIMIT 64
-#define AH_RETRY_US  1000000  /* try an address again that did not resolve */
-#define AH_RENEW_US  60000000 /* resolve an address again that did */
-#define AH_SECOND_MS 20       /* a resolution with a known neighbour takes no longer */
+#define AH_HOP_LIMIT  64
+#define AH_SPENT_PART 16
+#define AH_RETRY_US   1000000  /* try an address again that did not resolve */
+#define AH_RENEW_US   60000000 /* resolve an address again that did */
+#define AH_SECOND_MS  20       /* a resolution with a known neighbour takes no longer */
 
 struct workqueue_struct *coop_ib_wq;
 
@@ -39,25 +40,32 @@ static void destroy(struct ib_ah *ib)
 		rdma_destroy_ah(ib, RDMA_DESTROY_AH_SLEEPABLE);
 }
 
-static void free_all(struct list_head *list)
+static u32 free_all(struct list_head *list)
 {
 	struct coop_ah *ah, *next;
+	u32 n = 0;
 
 	list_for_each_entry_safe(ah, next, list, link) {
 		destroy(ah->ib);
 		kfree(ah);
+		n++;
 	}
+	return n;
 }
 
 static void reap(struct work_struct *work)
 {
 	struct coop_rnic *r = container_of(work, struct coop_rnic, ah.reap);
 	LIST_HEAD(mine);
+	u32 n;
 
 	mutex_lock(&r->node->lock);
 	list_splice_init(&r->ah.spent, &mine);
 	mutex_unlock(&r->node->lock);
-	free_all(&mine);
+	n = free_all(&mine);
+	mutex_lock(&r->node->lock);
+	r->ah.n_exist -= n;
+	mutex_unlock(&r->node->lock);
 }
 
 static void retire(struct coop_rnic *r, struct coop_ah *ah)
@@ -70,19 +78,21 @@ static void retire(struct coop_rnic *r, struct coop_ah *ah)
 		spend(r, ah);
 }
 
+/* Some of the entries that may exist are left to those that wait to be freed. */
 static bool make_room(struct coop_rnic *r)
 {
+	struct coop_ah_cache *c = &r->ah;
 	struct coop_ah *ah;
 
-	if (r->ah.n < COOP_AH_MAX)
-		return true;
-	list_for_each_entry(ah, &r->ah.all, link) {
-		if (!ah->users && !ah->making) {
-			retire(r, ah);
-			return true;
+	if (c->n >= c->most - c->most / AH_SPENT_PART) {
+		list_for_each_entry(ah, &c->all, link) {
+			if (!ah->users && !ah->making) {
+				retire(r, ah);
+				break;
+			}
 		}
 	}
-	return false;
+	return c->n_exist + c->n_making < c->most;
 }
 
 /*
@@ -136,6 +146,7 @@ static struct coop_ah *create(struct coop_rnic *r, const u8 gid[16], u16 lid, u8
 	hlist_add_head(&ah->hash, &r->ah.bucket[bucket_of(r, ah->gid, ah->lid, flow)]);
 	list_add_tail(&ah->link, &r->ah.all);
 	r->ah.n++;
+	r->ah.n_exist++;
 	return ah;
 }
 
@@ -267,8 +278,10 @@ struct coop_ah *coop_ah_line(struct coop_rnic *r, const struct coop_addr *from)
 void coop_ah_cache_init(struct coop_rnic *r)
 {
 	struct coop_ah_cache *c = &r->ah;
+	const int most = r->port.dev->attrs.max_ah;
 	u32 i;
 
+	c->most = most > 0 ? min_t(u32, most, COOP_AH_MAX) : COOP_AH_MAX;
 	for (i = 0; i < COOP_AH_BUCKETS; i++)
 		INIT_HLIST_HEAD(&c->bucket[i]);
 	INIT_LIST_HEAD(&c->all);

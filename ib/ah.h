@@ -21,6 +21,11 @@
  * changes, all entries are retired. A retired entry is spent when no send needs
  * it any more. A work destroys the handles of spent entries, because a device may
  * take long for that, and readers wait for the node's lock.
+ *
+ * A device has a limited number of handles. All entries count, also spent ones, and
+ * those that are being resolved count twice, because both works may make a handle. So
+ * if the device destroys handles more slowly than new ones are asked for, there are
+ * no new entries for a while.
  */
 #ifndef COOP_IB_AH_H
 #define COOP_IB_AH_H
@@ -32,7 +37,7 @@
 #include "rpc/fetch/engine.h"
 
 #define COOP_AH_BUCKETS 1024
-#define COOP_AH_MAX     (4096 * COOP_FLOWS) /* a new entry evicts the least recently used */
+#define COOP_AH_MAX     (4096 * COOP_FLOWS) /* entries of a device, or fewer if it says so */
 #define COOP_AH_DATA    0x8000
 #define COOP_AH_WAITING 8 /* datagrams of each direction that wait for one entry */
 
@@ -64,8 +69,10 @@ struct coop_ah_cache {
 	struct hlist_head bucket[COOP_AH_BUCKETS];
 	struct list_head all, retired, spent;
 	struct work_struct reap; /* frees what is spent */
-	u32 n;
-	u32 n_making; /* entries that are being resolved */
+	u32 n;                   /* in 'all': a new entry evicts the least recently used */
+	u32 n_exist;             /* in any list, or being freed */
+	u32 n_making;            /* entries that are being resolved */
+	u32 most;                /* n_exist + n_making */
 };
 
 /* All but init and destroy: the node's lock held; they do not sleep. */

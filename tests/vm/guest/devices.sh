@@ -23,7 +23,7 @@ setup()
 after_failure()
 {
 	cat /tmp/said
-	for _p in lose_sends lose_flushes keep_qps refuse_sends; do
+	for _p in lose_sends lose_flushes keep_qps refuse_sends max_ah; do
 		echo 0 >$lab/$_p
 	done
 	tc qdisc del dev va root
@@ -105,6 +105,23 @@ served_again()
 	_before=$(peer_pages a)
 	right a cut 1 262144 -d
 	[ $(($(peer_pages a) - _before)) = 64 ]
+}
+
+# The device of a node that serves has fewer address handles than there are flows to the reader: the node
+# asks for no more than it has, and data take the flows that there are.
+test_few_address_handles()
+{
+	ah_refused=$(cat $lab/ah_refused)
+	for most in 1 3; do
+		echo $most >$lab/max_ah
+		up
+		new few$most 1 262144
+		right b few$most 1 262144
+		for _i in 1 2 3; do served a few$most; done
+		down a b
+		[ "$(cat $lab/ah_refused)" = "$ah_refused" ] || die "of $most handles, one too many was asked for"
+	done
+	echo 0 >$lab/max_ah
 }
 
 no_machine() { ! grep ^pid /proc/fs/coopfs/net; }

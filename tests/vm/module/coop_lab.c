@@ -11,14 +11,15 @@
  *   lose_flushes  swallow the completions of so many flushed work requests
  *   keep_qps      refuse so many times to destroy a queue pair: EBUSY
  *   refuse_sends  take so many chains of sends but for the last send: ENOMEM
+ *   max_ah        say that the device has so many address handles, and refuse more; 0: as it was
  *   hold_sends    1: keep chains of datagrams back, and what follows them on their queue pairs;
  *                 0: give them to the device
  *   pin           "ADDRESS PAGES": pin these pages of the writing process, as for a device that
  *                 reads them; "0 0" unpins them
  *
- * All but the last two count down. lost, kept and refused are the totals, held is the number of
- * chains that are kept back now. The module cannot be unloaded, because its functions may be
- * running at any time.
+ * All but the last three count down. lost, kept, refused and ah_refused are the totals, held is the
+ * number of chains that are kept back now. The module cannot be unloaded, because its functions may
+ * be running at any time.
  */
 #include <linux/atomic.h>
 #include <linux/err.h>
@@ -36,11 +37,17 @@ module_param(device, charp, 0444);
 MODULE_PARM_DESC(device, "name of the verbs device to stand before");
 
 static atomic_t lose_sends, lose_flushes, keep_qps, refuse_sends, lost, kept, refused, held;
+static atomic_t n_ah, ah_refused;
+static struct ib_device *lab_device; /* NULL: not there */
+static int device_max_ah;
 
 static int (*device_poll_cq)(struct ib_cq *cq, int room, struct ib_wc *wc);
 static int (*device_destroy_qp)(struct ib_qp *qp, struct ib_udata *udata);
 static int (*device_post_send)(struct ib_qp *qp, const struct ib_send_wr *wr,
 			       const struct ib_send_wr **bad);
+static int (*device_create_ah)(struct ib_ah *ah, struct rdma_ah_init_attr *attr,
+			       struct ib_udata *udata);
+static int (*device_destroy_ah)(struct ib_ah *ah, u32 flags);
 
 /* ---- chains that are kept back ----------------------------------------------------- */
 
@@ -217,6 +224,28 @@ static int lab_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
 	return -ENOMEM;
 }
 
+static int lab_create_ah(struct ib_ah *ah, struct rdma_ah_init_attr *attr, struct ib_udata *udata)
+{
+	int err = -ENOMEM;
+
+	if (atomic_inc_return(&n_ah) <= ah->device->attrs.max_ah)
+		err = device_create_ah(ah, attr, udata);
+	else
+		atomic_inc(&ah_refused);
+	if (err)
+		atomic_dec(&n_ah);
+	return err;
+}
+
+static int lab_destroy_ah(struct ib_ah *ah, u32 flags)
+{
+	const int err = device_destroy_ah(ah, flags);
+
+	if (!err)
+		atomic_dec(&n_ah);
+	return err;
+}
+
 static int lab_add(struct ib_device *dev)
 {
 	if (strcmp(dev_name(&dev->dev), device))
@@ -227,6 +256,12 @@ static int lab_add(struct ib_device *dev)
 	dev->ops.poll_cq = lab_poll_cq;
 	dev->ops.destroy_qp = lab_destroy_qp;
 	dev->ops.post_send = lab_post_send;
+	device_create_ah = dev->ops.create_ah;
+	device_destroy_ah = dev->ops.destroy_ah;
+	dev->ops.create_ah = lab_create_ah;
+	dev->ops.destroy_ah = lab_destroy_ah;
+	device_max_ah = dev->attrs.max_ah;
+	lab_device = dev;
 	return 0;
 }
 
@@ -235,6 +270,10 @@ static void lab_remove(struct ib_device *dev, void *data)
 	dev->ops.poll_cq = device_poll_cq;
 	dev->ops.destroy_qp = device_destroy_qp;
 	dev->ops.post_send = device_post_send;
+	dev->ops.create_ah = device_create_ah;
+	dev->ops.destroy_ah = device_destroy_ah;
+	lab_device = NULL;
+	atomic_set(&n_ah, 0);
 	chains_drop(NULL);
 }
 
@@ -270,6 +309,19 @@ module_param_cb(lost, &number_ops, &lost, 0444);
 module_param_cb(refused, &number_ops, &refused, 0444);
 module_param_cb(kept, &number_ops, &kept, 0444);
 module_param_cb(held, &number_ops, &held, 0444);
+module_param_cb(ah_refused, &number_ops, &ah_refused, 0444);
+
+static int max_ah_set(const char *text, const struct kernel_param *param)
+{
+	int n, err = kstrtoint(text, 0, &n);
+
+	if (!err && lab_device)
+		lab_device->attrs.max_ah = n ? n : device_max_ah;
+	return err;
+}
+
+static const struct kernel_param_ops max_ah_ops = {.set = max_ah_set};
+module_param_cb(max_ah, &max_ah_ops, NULL, 0200);
 
 static const struct kernel_param_ops hold_ops = {.set = hold_set};
 
