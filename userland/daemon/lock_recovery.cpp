@@ -124,6 +124,9 @@ int lock_recovery::lapses(const std::string &session)
 		return 0;
 	const int err = dir_.remove(hex(session), synced::yes);
 	if (err && err != -ENOENT) {
+		// It keeps its locks, and so its file. The next removal is then a new one: an fsync
+		// that succeeds after one that failed proves nothing about what was removed before.
+		(void)dir_.replace(hex(session), {}, synced::no);
 		spdlog::error("{}: {}; the locks of a client that is gone cannot go to others",
 			      dir_.path(), std::strerror(-err));
 		return err;

@@ -210,9 +210,10 @@ int state_directory::remove(const std::string &name, synced s) const
 {
 	if (error_)
 		return error_;
-	if (::unlinkat(dir_.get(), name.c_str(), 0))
-		return -errno;
-	return s == synced::yes && ::fsync(dir_.get()) ? -errno : 0;
+	const int err = ::unlinkat(dir_.get(), name.c_str(), 0) ? -errno : 0;
+	if (err && err != -ENOENT)
+		return err;
+	return s == synced::yes && ::fsync(dir_.get()) ? -errno : err;
 }
 
 std::vector<std::string> state_directory::names() const

@@ -40,6 +40,7 @@ public:
 	// -EEXIST: there is one.
 	[[nodiscard]] int create(const std::string &name, std::string_view bytes, synced) const;
 	[[nodiscard]] int replace(const std::string &name, std::string_view bytes, synced) const;
+	// -ENOENT: there is no such file, and with synced::yes none will come back.
 	int remove(const std::string &name, synced = synced::no) const;
 	// Opens a file for reading and writing, and makes it if it is missing.
 	[[nodiscard]] int open(const std::string &name, unique_fd &out) const;

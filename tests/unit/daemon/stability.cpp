@@ -10,6 +10,7 @@
 
 #include "userland/client/file.hpp"
 #include "userland/client/page_store.hpp"
+#include "userland/daemon/lock_recovery.hpp"
 
 namespace
 {
@@ -82,6 +83,29 @@ TEST_F(daemon_stability, a_restart_of_the_daemon_keeps_the_verifier)
 	EXPECT_EQ(commit(*client_, e, o.open_id), v);
 	restart();
 	EXPECT_EQ(commit(*client_, e, o.open_id), v);
+}
+
+// Else the session could take them back after a crash, from those that got them.
+TEST_F(daemon_stability, locks_lapse_when_the_end_of_their_file_is_stable)
+{
+	const coop::daemon::state_directory dir(base_ / "state");
+	const std::filesystem::path files = base_ / "state" / "locks";
+	const std::string session(COOP_ST_SESSION, 's');
+	coop::daemon::lock_recovery locks(dir);
+	spdlog::set_level(spdlog::level::critical);
+	locks.holds(session);
+	for (const bool lost : {false, true}) { // its file, meanwhile
+		sync_failures = 1;
+		EXPECT_EQ(locks.lapses(session), -EIO);
+		EXPECT_FALSE(std::filesystem::is_empty(files)) << "it keeps its locks";
+		if (lost)
+			for (const auto &f : std::filesystem::directory_iterator(files))
+				std::filesystem::remove(f);
+	}
+	const int before = syncs;
+	EXPECT_EQ(locks.lapses(session), 0);
+	EXPECT_GT(syncs, before);
+	EXPECT_TRUE(std::filesystem::is_empty(files));
 }
 
 TEST_F(daemon_stability, a_crash_of_its_machine_changes_it)
