@@ -53,20 +53,27 @@ names_once service::once(const exported &in, session &s, call r, const inode &di
 	return o;
 }
 
+int service::place(const exported &in, const coop_st_bytes &fh, const coop_st_bytes &name, int ours,
+		   inode_ref &dir, std::string &out)
+{
+	out = view(name);
+	if (int err = directory(in, fh, dir))
+		return err;
+	if (int err = checked(out))
+		return err;
+	return hidden(in, *dir, out) ? ours : 0;
+}
+
 template <class act>
 int service::add(const exported &in, session &s, call r, reply &out, mode_t type,
 		 const inode *linked, act make)
 {
 	inode_ref dir;
 	unique_fd path;
-	const std::string name(view(r.body.name));
-	if (int err = directory(in, r.body.fh, dir))
+	std::string name;
+	int err = place(in, r.body.fh, r.body.name, -EPERM, dir, name);
+	if (err)
 		return err;
-	if (int err = checked(name))
-		return err;
-	if (hidden(in, *dir, name))
-		return -EPERM;
-	int err;
 	names_once attempt = once(in, s, r, *dir);
 	const auto is_ours = [&] {
 		return linked ? same_inode(path.get(), linked->path.get())
@@ -301,13 +308,9 @@ int service::removing(const exported &in, const inode &dir, victim &gone, const 
 int service::remove(const exported &in, session &s, call r, int flags)
 {
 	inode_ref dir;
-	const std::string name(view(r.body.name));
-	if (int err = directory(in, r.body.fh, dir))
+	std::string name;
+	if (int err = place(in, r.body.fh, r.body.name, -ENOENT, dir, name))
 		return err;
-	if (int err = checked(name))
-		return err;
-	if (hidden(in, *dir, name))
-		return -ENOENT;
 	names_once attempt = once(in, s, r, *dir);
 	if (const auto known = attempt.answer())
 		return *known;
@@ -337,23 +340,15 @@ int service::rmdir(const exported &in, session &s, call r, reply &)
 int service::rename(const exported &in, session &s, call r, reply &)
 {
 	inode_ref from, to;
-	const std::string name(view(r.body.name)), name2(view(r.body.name2));
-	if (int err = directory(in, r.body.fh, from))
+	std::string name, name2;
+	if (int err = place(in, r.body.fh, r.body.name, -ENOENT, from, name))
 		return err;
-	if (int err = directory(in, r.body.fh2, to))
-		return err;
-	if (int err = checked(name))
-		return err;
-	if (int err = checked(name2))
+	if (int err = place(in, r.body.fh2, r.body.name2, -EPERM, to, name2))
 		return err;
 	if (r.body.flags & ~(COOP_ST_R_NOREPLACE | COOP_ST_R_EXCHANGE))
 		return -EINVAL;
 	const unsigned flags = (r.body.flags & COOP_ST_R_NOREPLACE ? RENAME_NOREPLACE : 0u) |
 			       (r.body.flags & COOP_ST_R_EXCHANGE ? RENAME_EXCHANGE : 0u);
-	if (hidden(in, *from, name))
-		return -ENOENT;
-	if (hidden(in, *to, name2))
-		return -EPERM;
 	names_once attempt = once(in, s, r, *from, to.get());
 	if (const auto known = attempt.answer())
 		return *known;

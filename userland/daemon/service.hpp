@@ -155,6 +155,10 @@ private:
 	int fallocate(const exported &, session &, call, reply &);
 	int seek(const exported &, session &, call, reply &);
 	int copy(const exported &, session &, call, reply &);
+	// The directory and the name in it that a change of names is about. ours: the error if that
+	// is our orphan directory.
+	int place(const exported &, const coop_st_bytes &fh, const coop_st_bytes &name, int ours,
+		  inode_ref &dir, std::string &out);
 	int remove(const exported &, session &, call, int flags);
 	// Creates a name: make(directory, name) as the caller, then looks its entry up. type: of
 	// the file that it makes; linked: or the file that gets another name.
