@@ -165,6 +165,25 @@ def test_open_file_learns_of_a_change(cluster):
         assert os.pread(f.fileno(), 10000, 0) == b"b" * 10000
 
 
+@pytest.mark.parametrize("options", [[], ["nolease"]])
+def test_without_an_open_a_change_is_seen_after_a_moment(cluster, options):
+    a, b = cluster.connected(2, *options)
+    for name in "fg":
+        put(f"{a.path}/{name}", b"a" * 10000)
+    os.mkdir(a.path + "/d")
+    with open(b.path + "/f", "rb", buffering=0) as f, open(b.path + "/g", "rb", buffering=0) as g:
+        assert os.pread(f.fileno(), 10000, 0) == b"a" * 10000
+        assert os.fstat(g.fileno()).st_size == 10000
+        assert os.path.exists(b.path + "/d")
+        with open(a.path + "/f", "r+b") as changed:
+            changed.write(b"b" * 10000)
+        os.truncate(a.path + "/g", 5)
+        os.rename(a.path + "/d", a.path + "/e")
+        wait_for(lambda: not os.path.exists(b.path + "/d"), "the name has gone")
+        wait_for(lambda: os.fstat(g.fileno()).st_size == 5, "the file has its new size")
+        wait_for(lambda: os.pread(f.fileno(), 10000, 0) == b"b" * 10000, "the open file has its new bytes")
+
+
 @pytest.mark.parametrize("when", ["open", "fcntl"])
 def test_append_from_two_nodes(cluster, when):
     a, b = cluster.connected(2)

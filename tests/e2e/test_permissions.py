@@ -82,6 +82,19 @@ def test_as_locally(cluster, shared, uid, groups):
             assert remote == before, (name, uid, groups)
 
 
+def test_of_many_groups_the_first_256_count(cluster, shared):
+    export, mount = shared
+    groups = list(range(5000, 5300))  # as the kernel sorts them
+    for group in (5000, 5255, 5256, 5299):
+        write(f"{export}/{group}", b"of a group")
+        os.chown(f"{export}/{group}", ALICE, group)
+        os.chmod(f"{export}/{group}", 0o640)
+    for group in groups[0], groups[255]:
+        assert as_user(BOB, BOB, groups, lambda: read(f"{mount}/{group}")) == "b'of a group'", group
+    for group in groups[256], groups[299]:
+        assert as_user(BOB, BOB, groups, lambda: read(f"{mount}/{group}")) == "errno 13", group
+
+
 def test_a_program_that_cannot_be_read_runs(cluster, shared):
     export, mount = shared
     for name, mode in (("program", 0o711), ("data", 0o644)):

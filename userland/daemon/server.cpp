@@ -333,7 +333,7 @@ void server::reap()
 			const auto now = std::chrono::steady_clock::now();
 			std::erase_if(sessions_, [&](auto &s) {
 				if (s.second->attached ||
-				    now - s.second->detached_at < session_grace)
+				    now - s.second->detached_at < settings_.session_grace)
 					return false;
 				dead.push_back(s.second);
 				forget_locked(*s.second);
@@ -354,7 +354,8 @@ void server::reap()
 			l.wait([n = std::move(n)]() mutable { n.reset(); });
 		}
 		lanes_.look();
-		if (!grace_over_ && std::chrono::steady_clock::now() - started_ >= session_grace) {
+		if (!grace_over_ &&
+		    std::chrono::steady_clock::now() - started_ >= settings_.session_grace) {
 			grace_over_ = true;
 			for (const auto &e : service_->exports())
 				lane_of(*e).wait([&in = *e] { in.unnamed().end_grace(); });

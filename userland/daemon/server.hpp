@@ -47,7 +47,8 @@ struct settings {
 	std::string boot_id;        // for tests: replaces the kernel's boot id
 	std::uint16_t newest_version = COOP_ST_VERSION; // for tests: an older daemon's
 	std::chrono::milliseconds lock_grace = daemon::lock_grace;
-	std::chrono::milliseconds silence{COOP_ST_SILENCE_MS}; // for tests: less
+	std::chrono::milliseconds silence{COOP_ST_SILENCE_MS};          // for tests: less
+	std::chrono::milliseconds session_grace{daemon::session_grace}; // for tests: less
 };
 
 // The settings make no sense; other errors come from the machine.

@@ -3,6 +3,23 @@
 // while a client changes the directory or where change times are coarse.
 #include "rig.hpp"
 
+#include <sys/inotify.h>
+#include <sys/syscall.h>
+
+namespace
+{
+std::atomic<int> watches_left{1 << 20};
+} // namespace
+
+// Replaces the C library's: as if fs.inotify.max_user_watches were reached.
+extern "C" int inotify_add_watch(int fd, const char *name, std::uint32_t events) noexcept
+{
+	if (watches_left-- > 0)
+		return static_cast<int>(::syscall(SYS_inotify_add_watch, fd, name, events));
+	errno = ENOSPC;
+	return -1;
+}
+
 using namespace coop::daemon;
 
 namespace
@@ -90,6 +107,17 @@ TEST_F(daemon_leases_local, a_name_made_while_a_client_changes_the_directory_is_
 		ASSERT_TRUE(is_recalled(d)) << i;
 		leases.give_back(client.get(), d->fid);
 	}
+}
+
+TEST_F(daemon_leases_local, above_the_kernels_number_of_watches_none_is_given)
+{
+	const inode_ref one = dir("one"), other = dir("other");
+	watches_left = 1;
+	EXPECT_TRUE(lease(one));
+	EXPECT_FALSE(lease(other));
+	EXPECT_TRUE(holds(one));
+	watches_left = 1 << 20;
+	EXPECT_TRUE(lease(other));
 }
 
 TEST_F(daemon_leases_local, a_clients_own_names_are_known)

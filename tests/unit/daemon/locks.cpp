@@ -503,6 +503,43 @@ TEST_F(daemon_locks, who_took_locks_back_may_do_so_after_the_next_restart)
 	EXPECT_FALSE(third.in_grace());
 }
 
+TEST(lock_table, a_session_holds_and_awaits_a_bounded_number)
+{
+	using namespace coop::daemon;
+	lock_table table;
+	lock_table::grants grants;
+	const auto s = std::make_shared<session>("s"), other = std::make_shared<session>("other"),
+		   waiting = std::make_shared<session>("waiting");
+	const auto asked = [](const auto &of, std::uint64_t i) { // 64 bytes of each file
+		return lock_table::asked{{i / 64, 0},
+					 {{of.get(), 1},
+					  1,
+					  i % 64 * 2,
+					  i % 64 * 2,
+					  COOP_ST_LOCK_OFD,
+					  0,
+					  false,
+					  true},
+					 i};
+	};
+	const auto lock = [&](const auto &of, std::uint64_t i, bool wait = false) {
+		return table.lock(of, asked(of, i), wait, grants);
+	};
+	constexpr std::uint64_t most = 65536, most_waits = 4096;
+	for (std::uint64_t i = 0; i < most; i++)
+		ASSERT_EQ(lock(s, i), COOP_ST_LOCK_HELD) << i;
+	EXPECT_EQ(lock(s, most), -ENOLCK);
+	EXPECT_EQ(lock(other, most), COOP_ST_LOCK_HELD) << "another's are its own";
+	for (std::uint64_t i = 0; i < most_waits; i++)
+		ASSERT_EQ(lock(waiting, i, true), COOP_ST_LOCK_QUEUED) << i;
+	EXPECT_EQ(lock(waiting, most_waits, true), -ENOLCK);
+	EXPECT_EQ(lock(waiting, most_waits), COOP_ST_LOCK_CONFLICT);
+	table.unlock(asked(s, 0), grants);
+	ASSERT_EQ(grants.size(), 1u);
+	EXPECT_EQ(lock(s, most + 1), COOP_ST_LOCK_HELD);
+	EXPECT_EQ(lock(waiting, most_waits, true), COOP_ST_LOCK_QUEUED);
+}
+
 // Against an array with one owner per byte.
 TEST(lock_ranges, ranges_are_split_and_joined_like_single_bytes)
 {

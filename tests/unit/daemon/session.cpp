@@ -66,6 +66,46 @@ TEST_F(daemon_session, both_sides_must_know_the_key)
 	EXPECT_THROW(storage::connect(o), std::runtime_error);
 }
 
+TEST_F(daemon_session, outlives_its_connection_for_its_grace_time_only)
+{
+	EXPECT_EQ(coop::daemon::session_grace, std::chrono::seconds(90));
+	put("f", "text");
+	up();
+	const entry f = find("f");
+	const open_result own = open(f, O_RDONLY);
+	coop_st_lock whole = {1, 0, ~0ull, COOP_ST_LOCK_FLOCK, COOP_ST_LOCK_WRITE, 1};
+	std::uint64_t cookie;
+	const auto lock_own = [&] {
+		return client_->lock(f.fh, own.open_id, whole, false, nullptr, cookie);
+	};
+	coop_st_body lock = plain_client::on(f, 7);
+	lock.lock = whole;
+	const auto take_and_go = [&](char session) {
+		plain_client c(port_, COOP_ST_VERSION, COOP_ST_VERSION, session);
+		EXPECT_EQ(c.open(f, 7), 0);
+		EXPECT_EQ(c.ask(COOP_ST_LOCK, lock), 0);
+		return c.used();
+	};
+	std::uint64_t used = take_and_go('a');
+	{
+		plain_client back(port_, COOP_ST_VERSION, COOP_ST_VERSION, 'a', used);
+		EXPECT_FALSE(back.proof_flags & COOP_ST_W_NEW_SESSION);
+		EXPECT_EQ(lock_own(), -EAGAIN);
+		EXPECT_EQ(back.close(f, 7), 0);
+		EXPECT_EQ(lock_own(), 0);
+		EXPECT_EQ(client_->unlock(f.fh, whole), 0);
+	}
+	settings_.session_grace = std::chrono::milliseconds(1);
+	settings_.lock_grace = std::chrono::milliseconds(0);
+	restart();
+	ASSERT_TRUE(eventually([&] { return client_->stats().reconnects == 1; }));
+	used = take_and_go('b');
+	EXPECT_TRUE(eventually([&] { return !lock_own(); }));
+	plain_client back(port_, COOP_ST_VERSION, COOP_ST_VERSION, 'b', used);
+	EXPECT_TRUE(back.proof_flags & COOP_ST_W_NEW_SESSION);
+	EXPECT_EQ(back.close(f, 7), EBADF);
+}
+
 TEST_F(daemon_session, without_a_key_only_loopback_is_served)
 {
 	settings_.listen = "0.0.0.0:0";
