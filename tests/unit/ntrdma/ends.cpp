@@ -270,6 +270,27 @@ TEST(ends, a_pull_from_a_requester_that_hung_up_is_no_message)
 	EXPECT_EQ(l.b.pair->counts().served, 0u);
 }
 
+TEST(ends, what_came_before_the_end_is_received)
+{
+	for (bool left : {false, true}) {
+		joined l;
+		l.b.receive(l.b.at(0, 8));
+		l.b.receive(l.b.at(8, 8));
+		l.a.send(l.a.request(operation::send, l.a.at(0, 8)));
+		if (left)
+			l.a.pair->set_state(pair_state::error);
+		l.b.pair->set_state(pair_state::error);
+		auto got = l.b.poll(l.b.recvs);
+		ASSERT_EQ(got.size(), 2u);
+		EXPECT_EQ(got[0].result, status::success);
+		EXPECT_EQ(got[1].result, status::flushed);
+		if (left)
+			continue;
+		l.settle();
+		EXPECT_EQ(l.a.poll(l.a.sends).at(0).result, status::success);
+	}
+}
+
 TEST(ends, requests_that_the_peer_reported_as_failed_are_not_carried_out)
 {
 	for (std::uint32_t length : {8u, 4000u, 100000u}) {

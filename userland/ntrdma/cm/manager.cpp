@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "userland/include/coop/backlog.hpp"
+#include "userland/ntrdma/verbs/unpolled.hpp"
 #include "userland/ntrdma/window/greeting.hpp"
 
 namespace coop::ntrdma::cm
@@ -29,6 +30,8 @@ constexpr auto patience = std::chrono::seconds{5};
 constexpr int call_again_ms = 10;
 constexpr int look_again_ms = 1000; // at silent callers
 constexpr int listen_again_ms = 50; // after a lack of descriptors
+constexpr auto polls_within = std::chrono::seconds{1};
+constexpr int polled_ms = 1; // between looks whether it has
 
 /// What a program learns of a peer that has datagrams. The event's data are in place.
 void fill_datagram(event &e, const message &m)
@@ -262,6 +265,7 @@ void manager::run()
 			if (std::find(all_.begin(), all_.end(), i) != all_.end() && i->socket)
 				readable(i);
 		}
+		tell_ends();
 		timeout = patience_left();
 	}
 }
@@ -270,13 +274,16 @@ void manager::run()
 int manager::patience_left() const
 {
 	int left = -1;
+	const auto within = [&left](int ms) { left = left < 0 ? ms : std::min(left, ms); };
 	for (const identifier *i : all_) {
+		if (i->untold != decltype(i->untold){})
+			within(polled_ms);
 		if (i->calling)
-			return call_again_ms;
+			within(call_again_ms);
 		if (i->deaf)
-			left = listen_again_ms;
-		else if (i->listener && i->by_tcp && left < 0)
-			left = look_again_ms;
+			within(listen_again_ms);
+		if (i->listener && i->by_tcp)
+			within(look_again_ms);
 	}
 	return left;
 }
@@ -435,14 +442,35 @@ void manager::hung_up(identifier *i)
 	bool answered = is_unconnected(i) && i->at != stage::connecting;
 	if (!i->told_end && !answered) {
 		i->told_end = true;
-		if (i->at == stage::established || i->at == stage::accepted)
-			push(i, RDMA_CM_EVENT_DISCONNECTED);
-		else if (i->at == stage::requested) // as Linux: the caller takes its request back
+		if (i->at == stage::established || i->at == stage::accepted) {
+			i->told_end = false;
+			i->untold = std::chrono::steady_clock::now() + polls_within;
+		} else if (i->at == stage::requested) // as Linux: the caller takes its request back
 			push(i, RDMA_CM_EVENT_REJECTED, rej_taken_back);
 		else
 			push(i, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT);
 	}
 	i->at = stage::ended;
+}
+
+/// Programs take the end of a connection for the end of its messages: libfabric destroys the queue
+/// pair at once, and with it what nobody has polled. On a fabric this news comes long after the
+/// last message. So it waits until the program has polled that.
+void manager::tell_ends()
+{
+	const auto now = std::chrono::steady_clock::now();
+	for (identifier *i : all_) {
+		if (i->untold == decltype(i->untold){})
+			continue;
+		ibv_qp *const pair = __atomic_load_n(&i->id.qp, __ATOMIC_ACQUIRE);
+		if (!i->told_end && now < i->untold && pair &&
+		    coop_verbs_unpolled(i->id.verbs, pair))
+			continue;
+		i->untold = {};
+		if (!i->told_end)
+			push(i, RDMA_CM_EVENT_DISCONNECTED);
+		i->told_end = true;
+	}
 }
 
 } // namespace coop::ntrdma::cm

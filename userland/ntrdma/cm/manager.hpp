@@ -70,6 +70,9 @@ struct identifier {
 	bool synchronous = false; // made without a channel: calls wait for their event
 	bool own_cqs = false;
 	bool told_end = false;
+	/// The peer has disconnected, and the program has completions to poll: until when it is not
+	/// told. 0: it has not.
+	std::chrono::steady_clock::time_point untold{};
 	bool replied = false; // a REP has come
 	message request{};    // of a client
 	/// While nobody listens yet, or a caller from another host is silent: when to give up.
@@ -133,6 +136,7 @@ private:
 	bool try_to_call_far(identifier *);
 	void call_again();
 	void tend_silent();
+	void tell_ends();
 	int patience_left() const;
 
 	ibv_context *device_ = nullptr;

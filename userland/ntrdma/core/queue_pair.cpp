@@ -49,6 +49,9 @@ queue_pair::~queue_pair()
 void queue_pair::set_state(pair_state s)
 {
 	if (s == pair_state::error) {
+		// What the peer has stored by now came before this end. A device would have carried
+		// it out by itself.
+		take_all();
 		if (state_ == pair_state::error)
 			return;
 		// By the application's own wish: the peer is not at fault, and is not told of any.
@@ -259,6 +262,8 @@ bool queue_pair::work(bool posted)
 
 void queue_pair::take_all()
 {
+	if (!linked())
+		return;
 	catches_up_ = true;
 	work();
 	catches_up_ = false;

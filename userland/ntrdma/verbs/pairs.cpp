@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "userland/ntrdma/verbs/datagrams.hpp"
+#include "userland/ntrdma/verbs/unpolled.hpp"
 
 using namespace coop::ntrdma;
 using coop::ntrdma::verbs::of;
@@ -294,6 +295,20 @@ COOP_VERB int ibv_modify_qp(ibv_qp *qp, ibv_qp_attr *a, int mask)
 	}
 	qp->state = to;
 	return 0;
+}
+
+// The stand-in librdmacm asks by another thread than the program's, which may have destroyed it.
+int coop_verbs_unpolled(ibv_context *c, const ibv_qp *qp)
+{
+	verbs::context *known = of(c);
+	auto held = known->device->hold();
+	const auto at = std::find_if(known->pairs.begin(), known->pairs.end(),
+				     [&](const verbs::pair *p) { return &p->qp == qp; });
+	if (at == known->pairs.end() || (*at)->ud)
+		return 0;
+	queue_pair &core = *(*at)->core->pair;
+	core.take_all();
+	return core.unpolled() != 0;
 }
 
 COOP_VERB int ibv_query_qp(ibv_qp *qp, ibv_qp_attr *a, int, ibv_qp_init_attr *init)
