@@ -5,6 +5,7 @@ coopfs_storage is one node and a daemon that knows no other node. coopfs_peer ha
 node, the holder, that has read everything and stays; the reader of each case is a new node, so its bytes
 come from the holder. Each node has its own loopback address, so that no two share a socket or a page
 store. Every figure comes with the reader's stats, which show if a cold read came from storage instead.
+The `-old` ones are the same of another build, which shows if a change made reads slower.
 """
 
 import os
@@ -43,16 +44,19 @@ class coopfs_storage(system):
     writes = True
     reader_address = "127.0.0.11"
 
+    def _bin(self):
+        return self.bed.bin
+
     def start(self):
         for program in ("coopfsd", "coopfs-fuse"):
-            if not (self.bed.bin / program).exists():
-                raise unusable(f"{self.bed.bin / program} is not built: make user")
+            if not (self._bin() / program).exists():
+                raise unusable(f"{self._bin() / program} is not built: make user")
         self._start_daemon()
 
     def _start_daemon(self):
         reading, writing = os.pipe()
         daemon = self.processes.start(
-            [self.bed.bin / "coopfsd", "--export", f"{EXPORT}={self.bed.data.folder}",
+            [self._bin() / "coopfsd", "--export", f"{EXPORT}={self.bed.data.folder}",
              "--listen", "127.0.0.1:0", "--ready-fd", writing], pass_fds=(writing,))
         os.close(writing)
         with os.fdopen(reading) as ready:
@@ -67,7 +71,7 @@ class coopfs_storage(system):
         return f"ib,addr={address},cache_size={cache}"
 
     def _node(self, address, mountpoint):
-        argv = [self.bed.bin / "coopfs-fuse", f"127.0.0.1:{self.port_}:/{EXPORT}", mountpoint,
+        argv = [self._bin() / "coopfs-fuse", f"127.0.0.1:{self.port_}:/{EXPORT}", mountpoint,
                 "-o", self._options(address), "-f"]
         child = self.processes.start(argv)
         wait_for(f"{self.name}: mount", lambda: is_mounted(mountpoint), child=child, owner=self.processes)
@@ -131,7 +135,7 @@ class coopfs_peer(coopfs_storage):
 
     def start(self):
         super().start()
-        self.holder_ = self.bed.folder / "mnt" / "holder"
+        self.holder_ = self.bed.folder / "mnt" / f"{self.name}-holder"
         self.holder_.mkdir()
         self.holder_child_ = self._node(self.holder_address, self.holder_)
         self.processes.run(["sh", "-c", 'find "$0" -type f -print0 | xargs -0 cat | wc -c',
@@ -153,3 +157,24 @@ class coopfs_peer(coopfs_storage):
         if hasattr(self, "holder_"):
             unmount(self.holder_)
         super().stop()
+
+
+class _old:
+    def _bin(self):
+        if self.bed.old is None:
+            raise unusable("--old names no other build")
+        return self.bed.old
+
+
+class coopfs_storage_old(_old, coopfs_storage):
+    name = "coopfs-storage-old"
+    title = "coopfs of --old, from storage"
+    writes = False
+    reader_address = "127.0.0.31"
+
+
+class coopfs_peer_old(_old, coopfs_peer):
+    name = "coopfs-peer-old"
+    title = "coopfs of --old, from a peer"
+    reader_address = "127.0.0.42"
+    holder_address = "127.0.0.41"

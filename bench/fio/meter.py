@@ -12,6 +12,7 @@ seconds per GiB: more than any of the systems uses. claim_memory() makes it pay 
 
 import mmap
 import os
+import tempfile
 import time
 
 MADV_POPULATE_WRITE = 23  # Linux 5.14; Python has no name for it
@@ -45,6 +46,19 @@ def claim_memory(wanted):
         except OSError:
             for page in range(0, length, mmap.PAGESIZE):
                 memory[page] = 1
+
+
+def fill_page_cache(folder):
+    """Fills the machine's free memory with the cache of a file, as on a machine in use, and removes the
+    file. What was read once before is the first that the kernel drops for it."""
+    piece = 1 << 20
+    with tempfile.TemporaryFile(dir=folder) as other:
+        zeros = bytes(piece)
+        for _ in range(int(available_bytes() * 1.05) // piece):
+            other.write(zeros)
+        other.seek(0)
+        while other.read(4 * piece):
+            pass
 
 
 class interval:

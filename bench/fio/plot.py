@@ -10,7 +10,8 @@ import subprocess
 
 COLOURS = {"local": "#999999", "passthrough": "#c7a76c", "passthrough-splice": "#8c6d31",
            "sshfs": "#d6616b", "gfarm": "#6b6ecf", "gfarm-unbuffered": "#b5b6e8",
-           "coopfs-storage": "#74c476", "coopfs-no-commit": "#c7e9c0", "coopfs-peer": "#006d2c"}
+           "coopfs-storage": "#74c476", "coopfs-no-commit": "#c7e9c0", "coopfs-peer": "#006d2c",
+           "coopfs-storage-old": "#a1d99b", "coopfs-peer-old": "#41ab5d"}
 QUANTITIES = (("mb_s", "MB/s", "throughput"), ("cpu_s_gib", "CPU s/GiB", "cpu"))
 
 

@@ -52,6 +52,10 @@ TARGETS = [
 # Ratios without a bound.
 COMPARED = [(f"peer / storage, {unit}", (case, "peer", "coopfs-peer"), (case, "storage", "coopfs-storage"), name)
             for case in ("seq128k", "rand4k", "small") for name, unit in (("mb_s", "MB/s"), ("cpu", "CPU s/GiB"))]
+# The same with another build; rows only for what was measured.
+AGAINST = [(f"{state}, new / old, {unit}", (case, state, f"coopfs-{state}"), (case, state, f"coopfs-{state}-old"), name)
+           for case in ("seq128k", "seq1m", "rand4k", "rand4k-j4", "mmap", "small") for state in ("storage", "peer")
+           for name, unit in (("mb_s", "MB/s"), ("cpu", "CPU s/GiB"))]
 
 
 def machine(folder):
@@ -146,7 +150,8 @@ def why_not(table, keys):
 def targets(record):
     table = by_key(record)
     rows = []
-    for text, above, below, name, relation, bound in TARGETS + [(*one, None, None) for one in COMPARED]:
+    compared = COMPARED + [one for one in AGAINST if one[2] in table]
+    for text, above, below, name, relation, bound in TARGETS + [(*one, None, None) for one in compared]:
         below = measured(table, below)
         text = text.format(below and below[2])
         why = why_not(table, [key for key in (above, below) if key])

@@ -68,6 +68,16 @@ def test_ratios_pair_figures_of_one_repetition():
     assert target(record, "seq128k: peer / gfarm, CPU s/GiB")["reached"] is True
 
 
+def test_another_build_is_compared_where_it_was_measured():
+    record = record_of([
+        figure("rand4k", "peer", "coopfs-peer", 0, 60, 20.0),
+        figure("rand4k", "peer", "coopfs-peer-old", 0, 80, 10.0),
+    ])
+    rows = [row for row in results.targets(record) if "new / old" in row["target"]]
+    assert [(row["target"], row["value"]["median"], row["reached"]) for row in rows] == [
+        ("rand4k: peer, new / old, MB/s", 0.75, None), ("rand4k: peer, new / old, CPU s/GiB", 2.0, None)]
+
+
 def test_a_missed_target_says_no_and_a_missing_one_says_so():
     record = record_of([
         figure("seq128k", "peer", "coopfs-peer", 0, 1000, 2.0),
