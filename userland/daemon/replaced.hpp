@@ -4,7 +4,8 @@
 // A client looks a name up and then opens the file, in two requests. A rename between them may take
 // the file's last name. On a local file system the open gets the old file all the same, because
 // lookup and open are one step there. So the table of inodes keeps such a file for as long as those
-// two requests may be apart. Its space is freed that much later: large files are not kept.
+// two requests may be apart on a busy machine. Its space is freed that much later: large files are
+// not kept.
 #pragma once
 
 #include <chrono>
@@ -22,7 +23,7 @@ class replaced_files
 {
 public:
 	using clock = std::chrono::steady_clock;
-	static constexpr std::chrono::seconds time{1};
+	static constexpr std::chrono::seconds time{10};
 	static constexpr std::uint64_t bytes_max = 64u << 20; // of all of them
 	static constexpr std::size_t files_max = 1024;
 
