@@ -577,7 +577,7 @@ static int coop_fsync(struct file *file, loff_t start, loff_t end, int datasync)
 static int read_begin(const struct file *file)
 {
 	struct inode *inode = file_inode(file);
-	const int err = coop_file_not_lost(file) ?: coop_revalidate(inode, false);
+	const int err = coop_file_readable(file) ?: coop_revalidate(inode, false);
 
 	return err ?: coop_content_fresh(inode);
 }

@@ -201,6 +201,10 @@ struct coop_inode {
 	bool lease_used;             /* lately */
 	struct list_head lease_link; /* coop_leases.list, under its lock */
 	struct coop_lease_users __rcu *lease_users;
+	/* lock_keep.c; under coop_locks.lock */
+	struct list_head lock_link; /* coop_locks.kept */
+	u32 lock_round;
+	bool locked;              /* it is on the list; read without the lock */
 	struct list_head listing; /* readdir.c: parts of a directory, under a lease */
 	u32 listing_bytes;
 	struct coop_names *names;     /* names.c: all of a directory, under a lease; or NULL */

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * inode.c - inodes by their storage identity, and how long their attributes are
- * valid.
+ * inode.c - inodes by their storage identity, and how long their attributes are valid.
  *
  * An inode is found by coop_fid. Its attributes are valid for a time that grows with
  * the age of the last change (ATTR_MIN to ATTR_MAX), as in NFS. An open asks storage
@@ -40,6 +39,7 @@ struct inode *coop_alloc_inode(struct super_block *sb)
 	INIT_LIST_HEAD(&ci->windows);
 	INIT_LIST_HEAD(&ci->kept);
 	INIT_LIST_HEAD(&ci->lease_link);
+	INIT_LIST_HEAD(&ci->lock_link);
 	INIT_LIST_HEAD(&ci->listing);
 	init_waitqueue_head(&ci->quiet);
 	return &ci->vfs;
@@ -60,6 +60,7 @@ void coop_evict_inode(struct inode *inode)
 	truncate_inode_pages_final(&inode->i_data);
 	clear_inode(inode);
 	coop_lease_evict(inode);
+	coop_locks_evict(inode);
 	coop_roles_evict(coop_i(inode));
 	WARN_ON_ONCE(!list_empty(&coop_i(inode)->files) || !list_empty(&coop_i(inode)->kept));
 	WARN_ON_ONCE(!list_empty(&coop_i(inode)->windows));

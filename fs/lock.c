@@ -115,6 +115,8 @@ static int note_in(struct coop_lock_ask *ask, struct file_lock *fl, u32 restarts
 			t->given = true;
 			t->older = older;
 			err = note_with(ask->inode, fl, 0);
+			if (!err)
+				coop_locks_keep(ask->inode);
 		}
 		mutex_unlock(&l->order);
 		up_read(&l->noting);

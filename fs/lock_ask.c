@@ -28,6 +28,7 @@ void coop_locks_init(struct coop_locks *l)
 	INIT_LIST_HEAD(&l->asks);
 	INIT_LIST_HEAD(&l->unlocking);
 	init_waitqueue_head(&l->unlocked);
+	coop_locks_keep_init(l);
 	get_random_bytes(&l->owner_key, sizeof(l->owner_key));
 }
 
@@ -208,6 +209,7 @@ static bool took_turn(struct coop_lock_ask *ask)
 void coop_ask_queued(struct coop_lock_ask *ask)
 {
 	ask->queued = true;
+	coop_locks_speak(ask->mount); /* ends when 'asks' is empty */
 	coop_ask_turn_ends(ask);
 }
 

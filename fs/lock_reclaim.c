@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * lock_reclaim.c - takes locks back from a daemon that was restarted.
+ * lock_reclaim.c - takes locks back from a daemon that was restarted, or has given them to others.
  *
  * Noted locks (lock.c) are reclaimed after their open file (reopen.c) and before any other
  * request is sent. RECLAIMED then tells the daemon that other clients need not wait any longer.
@@ -73,8 +73,9 @@ static void file_lost(struct coop_file *f)
 {
 	WRITE_ONCE(f->lost, true);
 	coop_content_lost(coop_i(f->inode));
-	pr_warn_ratelimited("coopfs: storage: a lock of inode %lu was lost while the daemon was "
-			    "away: its open file fails with EIO and must be opened again\n",
+	pr_warn_ratelimited("coopfs: storage: a lock of inode %lu was lost while the daemon did "
+			    "not hear this node: its open file fails with EIO and must be opened "
+			    "again\n",
 			    f->inode->i_ino);
 }
 

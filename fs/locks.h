@@ -14,6 +14,7 @@
 #include <linux/spinlock.h>
 #include <linux/types.h>
 #include <linux/wait.h>
+#include <linux/workqueue.h>
 
 #include "rpc/storage/message.h"
 
@@ -36,6 +37,10 @@ struct coop_locks {
 	wait_queue_head_t unlocked; /* one of these, or a turn, has ended */
 	atomic_t reclaims;          /* calls under way of a reclaim */
 	bool overtaken;             /* the daemon was restarted again during the reclaim */
+	/* lock_keep.c */
+	struct list_head kept; /* coop_inode.lock_link: this node may hold locks; under 'lock' */
+	struct delayed_work keep;
+	u32 round; /* of the work */
 };
 
 int coop_lock(struct file *file, int cmd, struct file_lock *fl);
@@ -59,5 +64,20 @@ void coop_locks_reclaim_put(struct coop_mount *m, int error);
 void coop_locks_reclaim(struct coop_file *f);
 /* The file cannot be opened again: all locks that were taken through it are lost. */
 void coop_locks_lost(struct coop_file *f);
+
+void coop_locks_keep_init(struct coop_locks *l);
+void coop_locks_keep_stop(struct coop_mount *m);
+/* The inode has a note. */
+void coop_locks_keep(struct inode *inode);
+void coop_locks_evict(struct inode *inode);
+/* A wait is queued, or there is a note: the node must not fall silent. */
+void coop_locks_speak(struct coop_mount *m);
+/*
+ * As coop_file_not_lost(), for a read of cached pages: asks storage first if it may have given this
+ * node's locks of the inode to others. May sleep, as a call on this mount may.
+ */
+int coop_file_readable(const struct file *file);
+/* Would coop_file_readable() have to ask? Any context. */
+bool coop_locks_doubted(const struct file *file);
 
 #endif /* COOP_FS_LOCKS_H */

@@ -15,7 +15,7 @@ static vm_fault_t mapping_begin(const struct vm_fault *vmf)
 {
 	const struct file *file = vmf->vma->vm_file;
 
-	return coop_file_not_lost(file) || coop_content_fresh(file_inode(file)) ? VM_FAULT_SIGBUS
+	return coop_file_readable(file) || coop_content_fresh(file_inode(file)) ? VM_FAULT_SIGBUS
 										: 0;
 }
 
@@ -36,7 +36,8 @@ static vm_fault_t coop_map_pages(struct vm_fault *vmf, pgoff_t from, pgoff_t to)
 {
 	const struct file *file = vmf->vma->vm_file;
 
-	if (coop_file_not_lost(file) || test_bit(COOP_I_STALE, &coop_i(file_inode(file))->flags))
+	if (coop_file_not_lost(file) || coop_locks_doubted(file) ||
+	    test_bit(COOP_I_STALE, &coop_i(file_inode(file))->flags))
 		return 0;
 	return filemap_map_pages(vmf, from, to);
 }
@@ -58,7 +59,7 @@ static const struct vm_operations_struct coop_vm_ops = {
 
 int coop_mmap(struct file *file, struct vm_area_struct *vma)
 {
-	int err = coop_file_not_lost(file) ?: coop_content_fresh(file_inode(file));
+	int err = coop_file_readable(file) ?: coop_content_fresh(file_inode(file));
 
 	if (!err && vma->vm_flags & VM_SHARED && file->f_mode & FMODE_WRITE)
 		err = coop_file_plain(file->private_data);

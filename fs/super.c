@@ -532,6 +532,7 @@ static void quiesce(struct coop_mount *m)
 		coop_storage_abort(m->storage);
 	}
 	coop_leases_stop(m);
+	coop_locks_keep_stop(m);
 	mutex_lock(&m->node_lock);
 	node = m->node;
 	m->node = NULL;

@@ -178,7 +178,8 @@ static void finish(struct coop_storage *s)
 	    (h->op == COOP_ST_UNLINK || h->op == COOP_ST_RMDIR))
 		error = 0; /* the name is gone as wanted; the first run may have removed it */
 	spin_lock_bh(&s->lock);
-	if (call->begun > s->vouched)
+	/* Behind the gate we do not know yet which of our files and locks are lost. */
+	if (call->begun > s->vouched && !s->gate)
 		WRITE_ONCE(s->vouched, call->begun);
 	if (!abandoned(call))
 		call->shared_dir = h->flags & COOP_ST_F_SHARED_DIR;

@@ -451,7 +451,8 @@ static int learn_run(struct coop_storage *s, struct socket *sock)
 
 	if (s->version >= coop_st_op_since(COOP_ST_RUN)) {
 		memset(s->ask, 0, sizeof(*s->ask));
-		s->ask->flags = s->forest || s->bundles ? 0 : COOP_ST_RUN_PLAIN;
+		s->ask->flags =
+			COOP_ST_RUN_LAPSES | (s->forest || s->bundles ? 0 : COOP_ST_RUN_PLAIN);
 		err = exchange(s, sock, COOP_ST_RUN, &status, jiffies + HANDSHAKE_TIME);
 		if (!err && status)
 			err = denied(s, status);
@@ -577,7 +578,7 @@ static int reconnect(struct coop_storage *s)
 	coop_count(s->stats, COOP_C_STORAGE_RECONNECTS, 1);
 	pr_info_ratelimited("coopfs: storage %pISpc: connected again%s\n",
 			    &s->server[s->current_server],
-			    fresh ? ", to a daemon that was restarted" : "");
+			    fresh ? ", to a daemon that no longer knew this mount" : "");
 	if (fresh) {
 		s->ops->reopen(s->host);
 		spin_lock_bh(&s->lock);

@@ -120,10 +120,12 @@ u32 coop_storage_node_id(const struct coop_storage *s);
 void coop_storage_describe(struct coop_storage *s, char *buf, size_t size);
 bool coop_storage_connected(struct coop_storage *s);
 /*
- * May we rely on leases? Yes until COOP_ST_LEASE_TRUST_MS after the start of the latest request
- * that was answered. Half-way this sends a PING to renew the trust. Any context.
+ * May we rely on leases, and on locks? Yes until COOP_ST_LEASE_TRUST_MS after the start of the
+ * latest request that was answered. Half-way this sends a PING to renew the trust. Any context.
  */
 bool coop_storage_trusted(struct coop_storage *s);
+/* The same for a mount that holds locks: call it each second, and it keeps asking for a word. */
+bool coop_storage_keep(struct coop_storage *s);
 /* A call that is not done: 'id' as on the wire, 0 if it has none. */
 struct coop_call_info {
 	u64 id, age_us;

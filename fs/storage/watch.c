@@ -165,6 +165,17 @@ bool coop_storage_trusted(struct coop_storage *s)
 	return true;
 }
 
+bool coop_storage_keep(struct coop_storage *s)
+{
+	const u64 vouched = READ_ONCE(s->vouched), asked = READ_ONCE(s->vouch_asked);
+	const u64 now = ktime_get_boottime_ns();
+
+	if (now >= vouched + TRUST_NS / 2 && now >= asked + TRUST_NS / 2 &&
+	    cmpxchg64(&s->vouch_asked, asked, now) == asked)
+		queue_work(s->wq, &s->vouch_work);
+	return vouched && now < vouched + TRUST_NS;
+}
+
 /* ---- silence --------------------------------------------------------------------- */
 
 /* If a connected daemon is silent, sends a PING, later replaces the connection. */

@@ -33,7 +33,7 @@ up()
 
 after_failure()
 {
-	[ ! -e /tmp/between.pid ] || between go
+	[ ! -e /tmp/between.pid ] || { storage_does back; between go; }
 	tell
 	clear_up
 	up
@@ -168,6 +168,8 @@ storage_does()
 	case $1 in
 	save) cp "$2" /tmp/saved ;;
 	stop) kill -STOP "$(cat /tmp/coopfsd.pid)" ;;
+	cut_off) kill -STOP "$(cat /tmp/between.pid)" ;;
+	back) kill -CONT "$(cat /tmp/between.pid)" ;;
 	restart)
 		away
 		serve $server /srv
@@ -276,6 +278,8 @@ test_locks_lost() { crashing locks_lost; }
 test_locks_kept() { crashing locks_kept; }
 test_locks_fenced() { late locks_fenced ,nolease crashing; }
 test_locks_told() { late locks_told ,nolease crashing; }
+test_locks_silent() { late locks_silent ,nolease crashing; }
+test_locks_heard() { late locks_heard ,nolease; }
 test_locks_killed() { late locks_killed ,nolease; }
 test_locks_forced() { late locks_forced ,nolease; }
 test_soft_kept()

@@ -6,7 +6,8 @@
  * environment names, and removes the file afterwards. "save" saves what storage has now,
  * "crash" kills the daemon, restores what was saved, and starts another daemon with other
  * verifiers. "power" does the same after an ioctl(2) here has shut down the export's file
- * system as it is, which loses what is not on its disk.
+ * system as it is, which loses what is not on its disk. "cut_off" stops coop-between, so that the
+ * mount and the daemon hear nothing of each other, and "back" lets it go on.
  */
 #define _GNU_SOURCE
 #include <pthread.h>

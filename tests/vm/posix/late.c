@@ -65,8 +65,7 @@ bool between(const char *order)
 	return f && fprintf(f, "%s\n", order) > 0 && !fclose(f) && is_done(done, before + 1);
 }
 
-/* The number after this key in a file of the mount; -1: none. */
-static long told(const char *file, const char *key)
+long told(const char *file, const char *key)
 {
 	FILE *f = fopen(getenv(file), "r");
 	char line[256];

@@ -582,19 +582,26 @@ static void on_bus_error(int number)
 	siglongjmp(at_bus_error, 1);
 }
 
-/* Whether a store there raises SIGBUS. */
-static bool store_fails(volatile char *to)
+static bool access_fails(volatile char *at, bool store)
 {
 	struct sigaction now = {.sa_handler = on_bus_error}, before;
 	volatile bool failed = true;
 
 	sigaction(SIGBUS, &now, &before);
 	if (!sigsetjmp(at_bus_error, 1)) {
-		*to = 'm';
+		if (store)
+			*at = 'm';
+		else
+			(void)*at;
 		failed = false;
 	}
 	sigaction(SIGBUS, &before, NULL);
 	return failed;
+}
+
+bool load_fails(volatile char *from)
+{
+	return access_fails(from, false);
 }
 
 /*
@@ -624,7 +631,7 @@ void locks_lost_area(void)
 	CHECK(!statvfs(".", &any)); /* this node knows the new daemon */
 	FAILS(fsync(fd), EIO);
 	FAILS(fsync(second), EIO);
-	CHECK(pages_start("ooo") && store_fails(map + 2 * PAGE));
+	CHECK(pages_start("ooo") && access_fails(map + 2 * PAGE, true));
 	/* The other open file, which has lost nothing, goes on while the first is still open. */
 	CHECK(fill(second, 'n', 1) && !fsync(second) && pages_start("ono"));
 	FAILS(pwrite(fd, "m", 1, 0), EIO);

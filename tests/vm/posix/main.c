@@ -19,10 +19,10 @@
  * exported file system, where BELOW names the directory of the areas; quota sets a limit on its
  * device QUOTA_DEVICE; in_flight stops the storage daemon, process DAEMON, for a moment, and reads
  * the mount's file "info" at INFO. crash.c describes those of written_again, handed_over,
- * lost_for_all, names_lost, closed, locks_lost, locks_kept and locks_fenced, late.c those of
- * streamed, beside_write, unlock_unknown, behind_end, and of cut_mapped, append_mapped, read_grown,
- * direct_foreign, locks_fenced, locks_killed and locks_forced, soft.c those of soft_kept and
- * soft_reopened, and memory.c that of open_memory.
+ * lost_for_all, names_lost, closed, locks_lost, locks_kept, locks_silent and locks_fenced, late.c
+ * those of streamed, beside_write, unlock_unknown, behind_end, and of cut_mapped, append_mapped,
+ * read_grown, direct_foreign, locks_fenced, locks_silent, locks_heard, locks_killed and
+ * locks_forced, soft.c those of soft_kept and soft_reopened, and memory.c that of open_memory.
  *
  * Status: 0 success, 1 a check failed, 2 usage or nothing could be checked.
  */
@@ -87,6 +87,8 @@ static const struct {
 	{"locks_kept", locks_kept_area},
 	{"locks_fenced", locks_fenced_area},
 	{"locks_told", locks_told_area},
+	{"locks_silent", locks_silent_area},
+	{"locks_heard", locks_heard_area},
 	{"locks_killed", locks_killed_area},
 	{"locks_forced", locks_forced_area},
 	{"allocate", allocate_area},

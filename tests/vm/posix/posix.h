@@ -56,9 +56,14 @@ void let_clock_tick(void);
 int times_done(const char *what);
 bool is_done(const char *what, int times);
 bool between(const char *order);
+/* late.c: the number after this key in a file of the mount, which that variable of the environment
+ * names; -1: none. */
+long told(const char *file, const char *key);
 /* late.c: waits until the mount has so many calls to storage. */
 bool calls_are(long wanted);
 void pause_shortly(void);
+/* locks.c: whether a load there raises SIGBUS. */
+bool load_fails(volatile char *from);
 /* Gives an order to the topic's script, see crash.c. */
 bool storage_does(const char *what);
 
@@ -76,7 +81,8 @@ area_fn modes_area, owners_area, times_area, statx_area, permission_area, statfs
 	xattrs_area, capability_area, capability_squashed_area, acls_area, idmapped_area;
 area_fn read_write_area, append_area, truncate_area, holes_area, sync_area, copies_area, locks_area;
 area_fn locks_wait_area, locks_data_area, locks_shared_area, locks_lost_area, locks_kept_area,
-	locks_fenced_area, locks_told_area, locks_killed_area, locks_forced_area;
+	locks_fenced_area, locks_told_area, locks_silent_area, locks_heard_area, locks_killed_area,
+	locks_forced_area;
 area_fn allocate_area, seek_area, copy_area, copy_signalled_area, clone_area, quota_area;
 area_fn mmap_area, sent_cold_area, direct_area, mixed_area, in_flight_area, dropped_mapped_area;
 area_fn written_again_area, handed_over_area, lost_for_all_area, closed_area, names_lost_area;
