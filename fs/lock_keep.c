@@ -108,8 +108,9 @@ static void keep_work(struct work_struct *work)
 	bool more;
 
 	while ((inode = keep_next(l, round))) {
-		/* Each time: a fault that began before the doubt may end later. */
-		if (doubt && mapping_mapped(inode->i_mapping))
+		/* Each time: a fault that began before the doubt, or the loss, may end later. */
+		if ((doubt || test_bit(COOP_I_LOST, &coop_i(inode)->flags)) &&
+		    mapping_mapped(inode->i_mapping))
 			unmap_mapping_range(inode->i_mapping, 0, 0, 0);
 		coop_iput_later(inode);
 		cond_resched();
