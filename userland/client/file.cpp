@@ -310,23 +310,36 @@ int files::read(open_file &f, std::uint64_t offset, std::uint32_t length, read_a
 	settle(f);
 	if (const int err = storage_.vouch(f.node->fh, f.open_id))
 		return err;
-	std::uint64_t end;
-	{
+	change_order::hold turn;
+	for (bool again = false;; again = true) {
+		std::uint64_t end, breaks;
+		out = {};
+		{
+			const std::lock_guard guard(f.node->lock);
+			end = std::max(f.node->size, f.node->told_end);
+			breaks = f.node->breaks;
+		}
+		if (const int err = read_newest(f, offset, length, out, turn))
+			return err;
+		out.length = out.direct_length;
+		for (const piece &p : out.pieces)
+			out.length += p.length;
+		out.falls_short = out.length < length && offset + out.length < end;
+		if (!out.falls_short || again)
+			return 0;
+		// It may have grown again, and a fault behind its end is an error to a program.
+		if (const int err = revalidate(f.opener, *f.node, nullptr, turn))
+			return err;
 		const std::lock_guard guard(f.node->lock);
-		end = std::max(f.node->size, f.node->told_end);
+		if (f.node->breaks == breaks)
+			return 0;
 	}
-	if (const int err = read_newest(f, offset, length, out))
-		return err;
-	out.length = out.direct_length;
-	for (const piece &p : out.pieces)
-		out.length += p.length;
-	out.falls_short = out.length < length && offset + out.length < end;
-	return 0;
 }
 
-int files::read_newest(open_file &f, std::uint64_t offset, std::uint32_t length, read_answer &out)
+// turn: held from the first -ESTALE on.
+int files::read_newest(open_file &f, std::uint64_t offset, std::uint32_t length, read_answer &out,
+		       change_order::hold &turn)
 {
-	change_order::hold turn; // held from the first -ESTALE on
 	std::uint64_t breaks = 0;
 	for (int i = 0; i < max_versions; i++) {
 		auto c = content_of(f, &breaks);

@@ -187,7 +187,8 @@ private:
 	// A change that leaves the file's bytes as they are: ask(result, handler of a late reply).
 	template <class act> int change_beside(inode &, act ask);
 	std::shared_ptr<const content> content_of(open_file &, std::uint64_t *breaks = nullptr);
-	int read_newest(open_file &, std::uint64_t offset, std::uint32_t length, read_answer &);
+	int read_newest(open_file &, std::uint64_t offset, std::uint32_t length, read_answer &,
+			change_order::hold &turn);
 	int read_direct(open_file &, std::uint64_t breaks, std::uint64_t offset,
 			std::uint32_t length, read_answer &out);
 	int revalidate(const caller &, inode &, const std::vector<std::uint32_t> *openers,

@@ -428,6 +428,9 @@ bool inode_table::told(inode &node, ticket asked, const attributes &attr, bool a
 		node.told_end = end;
 		node.told_end_at = at;
 	}
+	for (inode::refused_read &r : node.refused)
+		if (r.answered)
+			r.until = std::min(r.until, at + kernel_acts);
 	if (!always && asked < node.attr_fence)
 		return true;
 	if (node.kernel_attr && node.kernel_attr != attr.version)
@@ -605,9 +608,9 @@ bool inode_table::refuses_short(inode &node, std::uint64_t offset, std::uint64_t
 			continue;
 		again = r.answered = true;
 		// This moves the kernel's end of the file. Readers of what is behind it, or before,
-		// may be on their way; a single page has no others.
-		const bool several = r.to - r.from > page;
-		r.until = several ? std::min(r.until, at + kernel_acts) : at;
+		// may be on their way, until it moves again (told()); a single page has no others.
+		if (r.to - r.from <= page)
+			r.until = at;
 	}
 	if (again) {
 		node.bumps++; // the kernel ignores attributes that it has asked for

@@ -79,9 +79,11 @@
 //    READ that ends before the end that the kernel may believe is refused. It is
 //    readahead, of which an error is nobody's: the reader then asks for each page by
 //    itself, and that READ is answered as it is. (A fault may come without readahead:
-//    then the page is behind the end of the file, or has bytes and is not refused.
-//    A kernel with large folios repeats the READ as it was.) Several are refused at a time: the
-//    kernel reads one part ahead while the reader waits for another. The next second,
+//    then the page has bytes and is not refused, or is behind the end of the file as
+//    storage has it now, where a program gets SIGBUS on a local file system too. A
+//    read(2) comes without readahead only if the kernel lacks the memory for it, and
+//    fails then. A kernel with large folios repeats the READ as it was.) Several are refused at a
+//    time: the kernel reads one part ahead while the reader waits for another. The next second,
 //    attributes wait for READs in hand (let_short_reads_end()).
 // 4. The kernel truncates its pages when it has the answer to an open with O_TRUNC.
 //    Another open waits for that and drops no pages (let_truncations_end()). If it
@@ -152,8 +154,11 @@ struct inode : std::enable_shared_from_this<inode> {
 	// Version of all attributes that the kernel may believe: see the invariant above. 0: it
 	// believes none; mixed: they may be of several versions.
 	std::uint64_t kernel_attr = 0;
-	ticket attr_told = 0;       // of the last attributes that went to the kernel
-	std::uint64_t told_end = 0; // the last end of the file among them in about a second
+	ticket attr_told = 0; // of the last attributes that went to the kernel
+	// The last end of the file among them in about a second. It stays until the kernel is told
+	// others, which programs that read make it ask for each second. Until then a READ that ends
+	// before it costs a GETATTR and perhaps a refusal.
+	std::uint64_t told_end = 0;
 	std::chrono::steady_clock::time_point told_end_at;
 	ticket attr_fence =
 		0; // the kernel ignores attributes of requests from before the last notification

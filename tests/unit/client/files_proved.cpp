@@ -198,9 +198,25 @@ TEST_F(client_files_short, a_read_falls_short_of_the_end_that_the_kernel_was_tol
 	s.set(10, 3000);
 	EXPECT_TRUE(table.told(*node, table.now(), s.file.attr, false));
 	s.set(11, 0);
+	r.good = 11;
 	EXPECT_TRUE(falls_short(100));
 	EXPECT_TRUE(table.told(*node, table.now(), s.file.attr, false));
 	EXPECT_TRUE(falls_short(100)) << "the kernel may ignore the newer end";
+}
+
+// Another node empties the file and writes it again. A fault would get SIGBUS.
+TEST_F(client_files_short, a_read_falls_short_only_if_storage_still_says_so)
+{
+	s.set(10, 3000);
+	EXPECT_TRUE(table.told(*node, table.now(), s.file.attr, false));
+	s.set(11, 0);
+	EXPECT_TRUE(table.learn(*node, table.now(), s.file.attr, nullptr));
+	r.good = 11;
+	s.set(12, 3000);
+	read_answer a;
+	EXPECT_EQ(f.read(*file, 0, 100, a), 0);
+	EXPECT_EQ(a.length, 100u);
+	EXPECT_FALSE(a.falls_short);
 }
 
 TEST_F(client_files_short, it_is_refused_until_the_reader_asks_for_each_page)
@@ -246,6 +262,18 @@ TEST_F(client_files_short, a_reader_may_take_time_until_it_comes_to_the_end_of_t
 	EXPECT_TRUE(refuses(0, 32 * page));
 	std::this_thread::sleep_for(std::chrono::milliseconds(100)); // the kernel's time is over
 	EXPECT_FALSE(refuses(20 * page, page));
+}
+
+// Storage may be slow to answer the page that another reader of them waits for.
+TEST_F(client_files_short, readers_that_are_late_are_answered_until_the_kernel_takes_attributes)
+{
+	EXPECT_TRUE(refuses(0, 32 * page));
+	EXPECT_FALSE(refuses(20 * page, page));
+	std::this_thread::sleep_for(std::chrono::milliseconds(100)); // the kernel's time is over
+	EXPECT_FALSE(refuses(21 * page, page)) << "a program would get EINTR";
+	EXPECT_TRUE(table.told(*node, table.now(), s.file.attr, false));
+	std::this_thread::sleep_for(std::chrono::milliseconds(100));
+	EXPECT_TRUE(refuses(22 * page, page)) << "the end may be new";
 }
 
 TEST_F(client_files_short, attributes_wait_for_reads_in_hand_then)
