@@ -20,6 +20,9 @@ constexpr std::chrono::milliseconds kernel_acts{50};
 constexpr std::chrono::milliseconds reader_acts{5};
 // How long a reader may take to come to a page, or to the one page, of a READ that was refused.
 constexpr std::chrono::seconds pages_left{10}, page_left{1};
+// Opens that wait for the look-up of another, which needs a thread of the FUSE program, too: it has
+// 64.
+constexpr unsigned waiters_most = 32;
 constexpr std::size_t refused_most = 16; // READs of a file
 
 } // namespace
@@ -486,7 +489,7 @@ void inode_table::notified(inode &node)
 bool inode_table::in_doubt(inode &node)
 {
 	std::unique_lock guard(node.lock);
-	if (node.unproved && node.looking) {
+	if (node.unproved && node.looking && waiters_ < waiters_most) {
 		const auto until = node.looking_until;
 		guard.unlock();
 		wait(until, [&] {
