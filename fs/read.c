@@ -21,6 +21,7 @@
 #include <linux/pagemap.h>
 #include <linux/slab.h>
 
+#include "fs/keep.h"
 #include "fs/read.h"
 #include "fs/trace.h"
 
@@ -186,6 +187,7 @@ static void window_decided(struct coop_window *w, u64 pages)
 void coop_window_accept(struct coop_window *w, u64 good, enum coop_source from)
 {
 	struct coop_inode *ci = coop_i(w->inode);
+	const bool keep = from == COOP_FROM_STORAGE && w->mount->node && w->content.version;
 	u64 pages, bytes = 0;
 	bool same;
 
@@ -207,6 +209,8 @@ void coop_window_accept(struct coop_window *w, u64 good, enum coop_source from)
 		const u64 at = (w->fetch.index + i) << PAGE_SHIFT;
 
 		flush_dcache_folio(folio);
+		if (keep)
+			coop_keep_mark(folio);
 		folio_mark_uptodate(folio);
 		if (at < w->content.size)
 			bytes += min_t(u64, PAGE_SIZE, w->content.size - at);

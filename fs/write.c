@@ -5,9 +5,10 @@
  * A dirty folio records the range of its bytes that was written (its private word), so that
  * two nodes that write different parts of a page do not overwrite each other. There is one
  * range: a write apart from it first writes it back, because otherwise the bytes between the
- * two would be written as well. A folio without that word is dirty as a whole. Adjacent ranges
- * of folios become one WRITE of up to 1 MiB, sent from the folios themselves, with as many
- * WRITEs under way as storage's window permits. Folios are not changed under writeback.
+ * two would be written as well. A folio without that word is dirty as a whole. A clean folio may
+ * have another word (keep.h). Adjacent ranges of folios become one WRITE of up to 1 MiB, sent
+ * from the folios themselves, with as many WRITEs under way as storage's window permits. Folios
+ * are not changed under writeback.
  *
  * Code that changes a folio that may be served to peers increments 'change' under the folio
  * lock, so that a serve sees either the lock or the new number.
@@ -28,6 +29,7 @@
 #include <linux/writeback.h>
 
 #include "fs/fs.h"
+#include "fs/keep.h"
 
 #define WRITE_PAGES (COOP_ST_IO_MAX >> PAGE_SHIFT)
 #define WRITE_POOL  4
@@ -489,10 +491,13 @@ static bool coop_dirty_folio(struct address_space *mapping, struct folio *folio)
 
 static bool coop_release_folio(struct folio *folio, gfp_t gfp)
 {
+	bool keep;
+
 	if (folio_test_dirty(folio) || folio_test_writeback(folio))
 		return false;
+	keep = coop_keep_once(folio);
 	folio_detach_private(folio);
-	return true;
+	return !keep;
 }
 
 static void coop_invalidate_folio(struct folio *folio, size_t offset, size_t length)
