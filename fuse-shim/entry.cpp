@@ -98,6 +98,7 @@ void reply_entry(fuse_req_t req, client::entry &e, const given_name &where, cons
 	else
 		c.looks.looked_up(fuse_req_ctx(req)->pid, p.ino, e.attr.version);
 	client::inode &node = inode_of(c, p.ino);
+	c.mount.inodes().has_acted(node, fuse_req_ctx(req)->pid);
 	after_pages(c, node, [req, p, &c, &node] {
 		// The reply failed because the request was interrupted: the kernel has no
 		// reference.

@@ -71,6 +71,7 @@ template <class replying> void look(fuse_req_t req, fuse_ino_t ino, replying rep
 	if (err)
 		return reply_status(req, err);
 	// The kernel holds no page lock during this request.
+	c.mount.inodes().has_acted(node, fuse_req_ctx(req)->pid);
 	after_pages(c, node, [req, attr, reply, last = lifetime(c)] { reply(req, attr, last); });
 }
 

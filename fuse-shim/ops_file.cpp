@@ -81,6 +81,7 @@ void op_open(fuse_req_t req, fuse_ino_t ino, fuse_file_info *fi)
 	// 0: of another pid namespace, as others may be.
 	const pid_t thread = fuse_req_ctx(req)->pid;
 	client::inode &node = inode_of(c, ino);
+	c.mount.inodes().has_acted(node, thread);
 	const second_looks::look second = c.looks.second(thread, ino);
 	client::files::open_answer a;
 	const int how = second ? fi->flags : fi->flags | client::storage::open_named;
@@ -140,6 +141,8 @@ void op_read(fuse_req_t req, fuse_ino_t ino, std::size_t size, off_t offset, fus
 		return c.files_of_control.read(req, size, offset, fi);
 	client::read_answer a;
 	const client::inode_table::read_in_hand hand(c.mount.inodes(), file_of(fi).node);
+	c.mount.inodes().returns(*file_of(fi).node, fuse_req_ctx(req)->pid,
+				 static_cast<std::uint64_t>(offset), size);
 	int err = c.mount.files().read(file_of(fi), static_cast<std::uint64_t>(offset),
 				       static_cast<std::uint32_t>(size), a);
 	if (err)
@@ -149,7 +152,7 @@ void op_read(fuse_req_t req, fuse_ino_t ino, std::size_t size, off_t offset, fus
 	const bool short_by_pages = a.length + kernel_page() <= size;
 	if ((a.falls_short || short_by_pages) && caches && !file_of(fi).past_cache() &&
 	    c.mount.inodes().refuses_short(*file_of(fi).node, static_cast<std::uint64_t>(offset),
-					   size, a.length, kernel_page()))
+					   size, a.length, kernel_page(), fuse_req_ctx(req)->pid))
 		return reply_status(req, -EINTR);
 	// With the reply, the kernel may close the file.
 	if (reply_read(req, c, a) && caches)
@@ -217,6 +220,7 @@ void op_flush(fuse_req_t req, fuse_ino_t ino, fuse_file_info *fi)
 {
 	if (control::owns(ino))
 		return reply_status(req, 0);
+	context_of(req).mount.inodes().has_acted(*file_of(fi).node, fuse_req_ctx(req)->pid);
 	unlock_at_close(req, ino, fi, context_of(req).mount.files().flush(file_of(fi)));
 }
 

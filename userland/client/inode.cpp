@@ -16,8 +16,11 @@ namespace
 
 // The most that we wait for the kernel to act on a reply, or for a read to be answered.
 constexpr std::chrono::milliseconds kernel_acts{50};
-// What we give a reader to act on the reply to its READ, after which it does not answer us.
-constexpr std::chrono::milliseconds reader_acts{5};
+// The same after a READ fell short.
+constexpr std::chrono::seconds shrinking_acts{1};
+// What we give a reader to act on a reply that falls short, after which it does not answer us, and
+// to come again after a refusal: it may wait for a processor.
+constexpr std::chrono::milliseconds reader_acts{50}, reader_returns{200};
 // How long a reader may take to come to a page, or to the one page, of a READ that was refused.
 constexpr std::chrono::seconds pages_left{10}, page_left{1};
 // Opens that wait for the look-up of another, which needs a thread of the FUSE program, too: it has
@@ -574,20 +577,63 @@ void inode_table::wake()
 void inode_table::let_reads_end(inode &node)
 {
 	using clock = std::chrono::steady_clock;
-	const auto until = clock::now() + kernel_acts;
+	const auto begun = clock::now();
 	const auto none = [&] { return !node.reading; };
-	wait(until, none);
+	wait(begun + kernel_acts, none);
 	if (!node.shrinks_until || !shrinks(node))
 		return;
+	const auto until = begun + shrinking_acts;
 	for (auto now = clock::now(); now < until; now = clock::now()) {
-		const auto acted = clock::time_point(clock::duration(node.read_at)) + reader_acts;
+		const auto acts = acts_until(node);
 		if (node.reading)
 			wait(until, none);
-		else if (now < acted)
-			std::this_thread::sleep_until(std::min(acted, until));
+		else if (now < acts)
+			wait(std::min(acts, until),
+			     [&] { return node.reading || acts_until(node) <= clock::now(); });
 		else
 			return;
 	}
+}
+
+// Until when readers of which a READ was refused may be about to ask again, or those that got less
+// than they asked for have not moved the end of the file.
+std::chrono::steady_clock::time_point inode_table::acts_until(inode &node)
+{
+	const std::lock_guard guard(node.lock);
+	auto last = node.short_at + reader_acts;
+	for (const inode::refused_read &r : node.refused)
+		if (!r.returned)
+			last = std::max(last, r.since + reader_returns);
+	return last;
+}
+
+void inode_table::returns(inode &node, pid_t thread, std::uint64_t offset, std::uint64_t length)
+{
+	if (!node.shrinks_until)
+		return;
+	const auto at = std::chrono::steady_clock::now();
+	const std::lock_guard guard(node.lock);
+	if (node.short_by == thread)
+		node.short_at = {};
+	for (inode::refused_read &r : node.refused)
+		if (!r.returned && offset < r.to && r.from < offset + length) {
+			r.since = at;
+			r.returned = offset + length >= r.to;
+		}
+}
+
+void inode_table::has_acted(inode &node, pid_t thread)
+{
+	if (!node.shrinks_until || !thread)
+		return;
+	{
+		const std::lock_guard guard(node.lock);
+		if (node.short_by == thread)
+			node.short_at = {};
+		for (inode::refused_read &r : node.refused)
+			r.returned = r.returned || r.by == thread;
+	}
+	made_progress();
 }
 
 bool inode_table::shrinks(const inode &node)
@@ -596,7 +642,7 @@ bool inode_table::shrinks(const inode &node)
 }
 
 bool inode_table::refuses_short(inode &node, std::uint64_t offset, std::uint64_t length,
-				std::uint64_t got, std::uint64_t page)
+				std::uint64_t got, std::uint64_t page, pid_t thread)
 {
 	const auto at = std::chrono::steady_clock::now();
 	node.shrinks_until = (at + attributes_last).time_since_epoch().count();
@@ -609,7 +655,7 @@ bool inode_table::refuses_short(inode &node, std::uint64_t offset, std::uint64_t
 		const bool repeated = !r.answered && offset == r.from && offset + length == r.to;
 		if ((length > page && !repeated) || offset < r.from || offset >= r.to)
 			continue;
-		again = r.answered = true;
+		again = r.answered = r.returned = true;
 		// This moves the kernel's end of the file. Readers of what is behind it, or before,
 		// may be on their way, until it moves again (told()); a single page has no others.
 		if (r.to - r.from <= page)
@@ -617,12 +663,16 @@ bool inode_table::refuses_short(inode &node, std::uint64_t offset, std::uint64_t
 	}
 	if (again) {
 		node.bumps++; // the kernel ignores attributes that it has asked for
+		// Of several, none is known to be the last.
+		node.short_by =
+			at < node.short_at + reader_acts && node.short_by != thread ? 0 : thread;
+		node.short_at = at;
 		return false;
 	}
 	if (all.size() >= refused_most)
 		all.erase(all.begin());
-	all.push_back(
-		{offset, offset + length, at + (length > page ? pages_left : page_left), false});
+	all.push_back({offset, offset + length, at, at + (length > page ? pages_left : page_left),
+		       thread, false, false});
 	return true;
 }
 

@@ -84,7 +84,9 @@
 //    read(2) comes without readahead only if the kernel lacks the memory for it, and
 //    fails then. A kernel with large folios repeats the READ as it was.) Several are refused at a
 //    time: the kernel reads one part ahead while the reader waits for another. The next second,
-//    attributes wait for READs in hand (let_short_reads_end()).
+//    attributes and notifications wait for READs in hand, for a refused reader to ask again, and
+//    for one that got less to move the end of the file (let_short_reads_end()): all this takes
+//    as long as it takes a reader to get a processor.
 // 4. The kernel truncates its pages when it has the answer to an open with O_TRUNC.
 //    Another open waits for that and drops no pages (let_truncations_end()). If it
 //    did, it could drop what a pwrite() after the O_TRUNC has just put there, and
@@ -198,10 +200,17 @@ struct inode : std::enable_shared_from_this<inode> {
 	// may ask for their pages.
 	struct refused_read {
 		std::uint64_t from, to;
-		std::chrono::steady_clock::time_point until;
+		std::chrono::steady_clock::time_point since, until;
+		pid_t by;      // thread; 0: not known
 		bool answered; // a later READ of a part
+		bool returned; // as far as the end, or to a short answer; or the thread reads no
+			       // more something else
 	};
 	std::vector<refused_read> refused;
+	// The last reply that fell short, and the thread that has not been heard of since; 0:
+	// several.
+	std::chrono::steady_clock::time_point short_at;
+	pid_t short_by = 0;
 	bool overdue = false; // the kernel's pages are stale, but stay while there are writers
 	unsigned opens = 0;   // open files
 	bool watched = false; // see open_watch.hpp
@@ -212,7 +221,6 @@ struct inode : std::enable_shared_from_this<inode> {
 	std::atomic<unsigned> dropping_pages{0};
 	// Until when (steady_clock) attributes wait for READs; 0: no READ ever fell short.
 	std::atomic<std::chrono::steady_clock::rep> shrinks_until{0};
-	std::atomic<std::chrono::steady_clock::rep> read_at{0}; // the last reply, if not 0 above
 	// Opens with O_TRUNC that have not been used since: the kernel may still have the pages.
 	std::atomic<unsigned> truncating{0};
 	std::atomic<bool> locked{false}; // this mount has asked for a lock of it
@@ -332,9 +340,6 @@ public:
 		}
 		~read_in_hand()
 		{
-			if (node_->shrinks_until)
-				node_->read_at =
-					std::chrono::steady_clock::now().time_since_epoch().count();
 			if (--node_->reading == 0)
 				table_.made_progress();
 		}
@@ -347,9 +352,15 @@ public:
 	// Waits until there is none, for a short time at most: the kernel waits for its pages.
 	void let_reads_end(inode &node);
 	// A READ fell short of the end that the kernel may believe. True: refuse it.
-	// page: the kernel's, in bytes.
+	// page: the kernel's, in bytes. thread: the reader's; 0: not known.
 	bool refuses_short(inode &node, std::uint64_t offset, std::uint64_t length,
-			   std::uint64_t got, std::uint64_t page);
+			   std::uint64_t got, std::uint64_t page, pid_t thread = 0);
+	// A READ has come, perhaps of a reader of which an earlier one was refused.
+	void returns(inode &node, pid_t thread, std::uint64_t offset, std::uint64_t length);
+	// Another request of this thread has come, so it has acted on what it was answered before.
+	void has_acted(inode &node, pid_t thread);
+	// Until when attributes and notifications wait for such readers.
+	static std::chrono::steady_clock::time_point acts_until(inode &node);
 	// Before attributes go to the kernel.
 	void let_short_reads_end(inode &node)
 	{

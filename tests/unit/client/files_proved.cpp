@@ -247,6 +247,49 @@ TEST_F(client_files_short, a_page_with_bytes_is_not_refused_for_a_fault_may_want
 	EXPECT_TRUE(table.refuses_short(*node, 0, 4 * page, 100, page));
 }
 
+// Attributes that overtake such a reader keep the kernel from moving its end of the file.
+TEST_F(client_files_short, others_wait_for_the_reader_to_come_again_and_to_act)
+{
+	const auto before = std::chrono::steady_clock::now();
+	const auto waits = [&] { return table.acts_until(*node) > before; };
+	const auto asks = [&](std::uint64_t length, pid_t thread) {
+		return table.refuses_short(*node, 0, length, 0, page, thread);
+	};
+	EXPECT_FALSE(waits());
+	EXPECT_TRUE(asks(4 * page, 7));
+	EXPECT_TRUE(waits());
+	table.returns(*node, 7, 4 * page, page);
+	EXPECT_TRUE(waits()) << "another page";
+	table.returns(*node, 7, 0, page);
+	EXPECT_TRUE(waits()) << "a whole page; the one with the end is still to come";
+	table.returns(*node, 7, 3 * page, page);
+	EXPECT_FALSE(waits());
+	EXPECT_FALSE(asks(page, 7));
+	EXPECT_TRUE(waits()) << "it may not have moved the end";
+	table.returns(*node, 8, 0, page);
+	table.has_acted(*node, 8);
+	EXPECT_TRUE(waits());
+	table.has_acted(*node, 7);
+	EXPECT_FALSE(waits());
+
+	EXPECT_TRUE(asks(4 * page, 7));
+	table.has_acted(*node, 8);
+	EXPECT_TRUE(waits());
+	table.has_acted(*node, 7);
+	EXPECT_FALSE(waits()) << "it wants the page no more";
+}
+
+TEST_F(client_files_short, of_several_readers_that_got_less_none_shows_that_all_have_acted)
+{
+	const auto before = std::chrono::steady_clock::now();
+	for (pid_t thread : {7, 8}) {
+		EXPECT_TRUE(table.refuses_short(*node, 0, page, 0, page, thread));
+		EXPECT_FALSE(table.refuses_short(*node, 0, page, 0, page, thread));
+	}
+	table.has_acted(*node, 8);
+	EXPECT_GT(table.acts_until(*node), before);
+}
+
 TEST_F(client_files_short, a_kernel_that_repeats_the_read_as_it_was_gets_an_answer)
 {
 	EXPECT_TRUE(refuses(0, 4 * page));
