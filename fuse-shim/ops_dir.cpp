@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cerrno>
 #include <utility>
+#include <vector>
 
 namespace coop::shim
 {
@@ -30,6 +31,7 @@ struct listing {
 	std::string buffer;
 	std::size_t used = 0;
 	bool plus;
+	std::vector<std::shared_ptr<client::inode>> nodes; // whose attributes it has
 	bool waits = false; // has attributes of a file whose old pages the kernel is to drop before
 
 	listing(fuse_req_t r, std::size_t size, bool plus) : req(r), buffer(size, '\0'), plus(plus)
@@ -95,7 +97,7 @@ bool add_entry(listing &l, context &c, fuse_ino_t dir, client::dir_entry &e, con
 		return l.add_bare(e.name.c_str(), e.node.attr.st, next);
 	fuse_entry_param p = make_entry(c, e.node, {dir, e.name, true}, asked);
 	client::inode &node = inode_of(c, p.ino);
-	c.mount.inodes().let_short_reads_end(node);
+	l.nodes.push_back(node.shared_from_this());
 	l.waits = l.waits || node.dropping_pages;
 	bool fits = l.add(e.name.c_str(), p, next);
 	if (!fits)
@@ -142,14 +144,19 @@ void list(fuse_req_t req, fuse_ino_t dir, std::size_t size, off_t offset, bool p
 				break;
 		}
 	}
-	if (!l.waits) {
-		fuse_reply_buf(req, l.buffer.data(), l.used);
-		return;
-	}
 	l.buffer.resize(l.used);
-	c.pages_dropped([req, text = std::move(l.buffer)] {
-		fuse_reply_buf(req, text.data(), text.size());
-	});
+	const bool waits = l.waits;
+	auto told = [&c, l = std::move(l)] {
+		std::vector<client::inode_table::telling> turns;
+		turns.reserve(l.nodes.size());
+		for (const auto &node : l.nodes)
+			turns.emplace_back(c.mount.inodes(), *node);
+		fuse_reply_buf(l.req, l.buffer.data(), l.used);
+	};
+	if (waits)
+		c.pages_dropped(std::move(told));
+	else
+		told();
 }
 
 std::atomic<std::uint64_t> *losses_of(const fuse_file_info &fi)

@@ -92,11 +92,14 @@ inline bool reserved(fuse_ino_t parent, std::string_view name)
 // end of the file, which must not make zeros behind the old one readable.
 template <class replying> void after_pages(context &c, client::inode &node, replying reply)
 {
-	c.mount.inodes().let_short_reads_end(node);
-	if (node.dropping_pages || c.mount.options().strict)
-		c.pages_dropped(reply);
-	else
+	auto told = [&c, file = node.shared_from_this(), reply = std::move(reply)] {
+		const client::inode_table::telling turn(c.mount.inodes(), *file);
 		reply();
+	};
+	if (node.dropping_pages || c.mount.options().strict)
+		c.pages_dropped(std::move(told));
+	else
+		told();
 }
 
 // err: 0 or -errno.

@@ -85,8 +85,9 @@
 //    fails then. A kernel with large folios repeats the READ as it was.) Several are refused at a
 //    time: the kernel reads one part ahead while the reader waits for another. The next second,
 //    attributes and notifications wait for READs in hand, for a refused reader to ask again, and
-//    for one that got less to move the end of the file (let_short_reads_end()): all this takes
-//    as long as it takes a reader to get a processor.
+//    for one that got less to move the end of the file (acts_until()): all this takes
+//    as long as it takes a reader to get a processor. And a READ is refused when no
+//    attributes are about to go to the kernel (telling).
 // 4. The kernel truncates its pages when it has the answer to an open with O_TRUNC.
 //    Another open waits for that and drops no pages (let_truncations_end()). If it
 //    did, it could drop what a pwrite() after the O_TRUNC has just put there, and
@@ -217,6 +218,7 @@ struct inode : std::enable_shared_from_this<inode> {
 
 	// Without the lock: READs of the kernel that are not answered, and how often it was to be
 	// told to drop pages since it has last dropped them.
+	std::atomic<unsigned> telling{0}; // replies with attributes that are being written
 	std::atomic<unsigned> reading{0};
 	std::atomic<unsigned> dropping_pages{0};
 	// Until when (steady_clock) attributes wait for READs; 0: no READ ever fell short.
@@ -361,12 +363,20 @@ public:
 	void has_acted(inode &node, pid_t thread);
 	// Until when attributes and notifications wait for such readers.
 	static std::chrono::steady_clock::time_point acts_until(inode &node);
-	// Before attributes go to the kernel.
-	void let_short_reads_end(inode &node)
+	// Attributes on their way to the kernel: such READs are waited for before, and a READ that
+	// is refused waits for this, since the reader's next one must not be overtaken.
+	class telling
 	{
-		if (node.shrinks_until && shrinks(node))
-			let_reads_end(node);
-	}
+	public:
+		telling(inode_table &t, inode &n);
+		~telling();
+		telling(const telling &) = delete;
+		telling(telling &&) = default;
+
+	private:
+		inode_table *table_;
+		std::shared_ptr<inode> node_;
+	};
 	// An open file with write access begins or ends.
 	void writer_came(inode &node);
 	void writer_gone(inode &node);

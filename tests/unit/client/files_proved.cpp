@@ -329,7 +329,8 @@ TEST_F(client_files_short, attributes_wait_for_reads_in_hand_then)
 		ended = true;
 		hand.reset();
 	});
-	table.let_short_reads_end(*node);
+	table.returns(*node, 0, 0, page);
+	const inode_table::telling turn(table, *node);
 	EXPECT_TRUE(ended);
 	ends.join();
 }
