@@ -204,8 +204,8 @@ struct inode : std::enable_shared_from_this<inode> {
 		std::chrono::steady_clock::time_point since, until;
 		pid_t by;      // thread; 0: not known
 		bool answered; // a later READ of a part
-		bool returned; // as far as the end, or to a short answer; or the thread reads no
-			       // more something else
+		// The reader has asked for all up to the end, got less, or asks something else.
+		bool returned;
 	};
 	std::vector<refused_read> refused;
 	// The last reply that fell short, and the thread that has not been heard of since; 0:

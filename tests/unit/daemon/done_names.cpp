@@ -342,6 +342,13 @@ protected:
 		put("file", has);
 		restart();
 	}
+	// A process that knows of no session, for the next round of a test.
+	void begin_anew()
+	{
+		server_.reset();
+		std::filesystem::remove_all(files());
+		restart();
+	}
 };
 
 TEST_F(daemon_done_appends, is_made_once)
@@ -358,9 +365,7 @@ TEST_F(daemon_done_appends, one_that_had_begun_is_made_once)
 		begin_and_end_process(had);
 		EXPECT_EQ(append('a', true), 0);
 		EXPECT_EQ(disk("file"), "xline\n") << had;
-		kill();
-		std::filesystem::remove_all(files());
-		restart();
+		begin_anew();
 	}
 	begin_and_end_process("xlimb\n"); // by a program of the daemon's machine
 	EXPECT_EQ(append('a', true), 0);
@@ -376,18 +381,23 @@ TEST_F(daemon_done_appends, one_that_was_not_made_is_not_lost_to_the_same_bytes_
 			next_process();
 		EXPECT_EQ(append('a', true), 0);
 		EXPECT_EQ(disk("file"), "xline\nline\n") << restarted;
-		server_.reset();
-		std::filesystem::remove_all(files());
-		restart();
+		begin_anew();
 	}
 }
 
-TEST_F(daemon_done_appends, one_that_was_made_is_not_made_again_after_anothers)
+TEST_F(daemon_done_appends, only_what_was_made_whole_is_not_made_again_after_anothers)
 {
-	begin_and_end_process("xline\n");
-	EXPECT_EQ(append('b'), 0);
-	EXPECT_EQ(append('a', true), 0);
-	EXPECT_EQ(disk("file"), "xline\nline\n");
+	const std::pair<const char *, const char *> cases[] = {
+		{"xline\n", "xline\nline\n"},
+		{"xli", "xliline\nline\n"}, // others have appended to the part: the line is whole
+	};
+	for (const auto &[made, then] : cases) {
+		begin_and_end_process(made);
+		EXPECT_EQ(append('b'), 0);
+		EXPECT_EQ(append('a', true), 0);
+		EXPECT_EQ(disk("file"), then);
+		begin_anew();
+	}
 }
 
 TEST_F(daemon_done_appends, one_that_a_second_process_made_elsewhere_is_not_made_again)
@@ -400,14 +410,6 @@ TEST_F(daemon_done_appends, one_that_a_second_process_made_elsewhere_is_not_made
 	EXPECT_EQ(append('a', true), 0);
 	EXPECT_EQ(append('b', true), 0);
 	EXPECT_EQ(disk("file"), "xline\nline\n");
-}
-
-TEST_F(daemon_done_appends, a_part_that_others_have_appended_to_does_not_count)
-{
-	begin_and_end_process("xli");
-	EXPECT_EQ(append('b'), 0);
-	EXPECT_EQ(append('a', true), 0);
-	EXPECT_EQ(disk("file"), "xliline\nline\n") << "the line is whole";
 }
 
 TEST_F(daemon_done_names, a_crash_of_the_machine_voids_what_was_kept)

@@ -440,12 +440,13 @@ void manager::hung_up(identifier *i)
 	}
 	// Datagrams need no connection: the peer only closes what the question came by.
 	bool answered = is_unconnected(i) && i->at != stage::connecting;
-	if (!i->told_end && !answered) {
+	if (i->told_end || answered) {
+		// Nothing is left to tell.
+	} else if (i->at == stage::established || i->at == stage::accepted) {
+		i->untold = std::chrono::steady_clock::now() + polls_within;
+	} else {
 		i->told_end = true;
-		if (i->at == stage::established || i->at == stage::accepted) {
-			i->told_end = false;
-			i->untold = std::chrono::steady_clock::now() + polls_within;
-		} else if (i->at == stage::requested) // as Linux: the caller takes its request back
+		if (i->at == stage::requested) // as Linux: the caller takes its request back
 			push(i, RDMA_CM_EVENT_REJECTED, rej_taken_back);
 		else
 			push(i, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT);

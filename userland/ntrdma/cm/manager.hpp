@@ -71,7 +71,7 @@ struct identifier {
 	bool own_cqs = false;
 	bool told_end = false;
 	/// The peer has disconnected, and the program has completions to poll: until when it is not
-	/// told. 0: it has not.
+	/// told at the latest. 0: there is nothing to tell.
 	std::chrono::steady_clock::time_point untold{};
 	bool replied = false; // a REP has come
 	message request{};    // of a client
