@@ -48,6 +48,28 @@ def test_a_second_node_gets_bundles_and_sees_changes_of_the_first(cluster):
     assert os.path.exists(f"{second.path}/top/p5/f8.absent")
 
 
+def read_all(node, top):
+    """Lists all, then reads all, as tar, grep -r and compilers do."""
+    paths = [os.path.join(d, f) for d, _, names in os.walk(f"{node.path}/{top}") for f in sorted(names)]
+    found = {}
+    for path in sorted(paths):
+        with open(path, "rb") as f:
+            found[os.path.relpath(path, node.path)] = f.read()
+    return found
+
+
+def test_a_listing_that_is_then_read_comes_in_bundles(cluster):
+    make_tree(cluster)
+    first, second = cluster.connected(2)
+    there = read_all(first, "top")
+    assert len(there) == DIRS * FILES
+    assert read_all(second, "top") == there
+    got = figures(second)
+    assert got["bundles"] >= 3, got
+    # One open of each of the first three directories, and of the fourth, and of those in no part.
+    assert got["opens"] >= DIRS * FILES - DIRS, got
+
+
 def test_without_bundles_none_is_asked_for(cluster):
     make_tree(cluster)
     first, second = cluster.connected(2, "bundles=off")
