@@ -70,6 +70,25 @@ def test_a_listing_that_is_then_read_comes_in_bundles(cluster):
     assert got["opens"] >= DIRS * FILES - DIRS, got
 
 
+def test_what_has_no_room_is_in_the_next_part(cluster):
+    dirs, files = 12, 40  # five of these directories are too much for one bundle
+    for d in range(dirs):
+        os.makedirs(os.path.join(cluster.export, "top", f"p{d:02}"))
+        for f in range(files):
+            with open(os.path.join(cluster.export, "top", f"p{d:02}", f"f{f:02}"), "wb") as out:
+                out.write(f"{d} {f}\n".encode().ljust(32 << 10, b"x"))
+    time.sleep(0.1)
+    first, second = cluster.connected(2)
+    there = read_all(first, "top")
+    assert len(there) == dirs * files
+    assert read_all(second, "top") == there
+    got = figures(second)
+    # Three directories, then three parts with four each. Not one for each directory, because its
+    # names came without the contents.
+    assert 4 <= got["bundles_asked"] <= 8, got
+    assert got["opens"] >= dirs * files - dirs, got
+
+
 def test_without_bundles_none_is_asked_for(cluster):
     make_tree(cluster)
     first, second = cluster.connected(2, "bundles=off")

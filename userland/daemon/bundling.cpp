@@ -22,8 +22,8 @@ namespace coop::daemon
 namespace
 {
 
-// Bytes of contents in a directory that is alone too large for a bundle: the rest is for names and
-// attributes.
+// Bytes of contents in a bundle: the rest is for names and attributes. A directory that does not
+// fit with its contents is for the next part, or, if it is alone too large, without some of them.
 constexpr std::size_t contents_max = COOP_BUNDLE_BYTES / 4 * 3;
 // Bytes of a record without content, at most: a handle, a name, a link's target and attributes.
 constexpr std::size_t record_max = COOP_ST_BODY_MAX + COOP_BUNDLE_RECORD;
@@ -49,6 +49,7 @@ public:
 		fresh_.clear();
 		below_.clear();
 		count_ = 0;
+		left_out_ = false;
 		coop_st_body d{};
 		int err = describe(handle, d);
 		if (!err && (bytes_.size() + one_.size() + record_max > COOP_BUNDLE_BYTES ||
@@ -196,6 +197,8 @@ private:
 				return -E2BIG;
 			if (const int bad = entry(dir, e))
 				return bad;
+			if (left_out_ && dirs_)
+				return -E2BIG;
 		}
 		return err == 1 ? 0 : err;
 	}
@@ -260,8 +263,12 @@ private:
 	bool content_of(const inode_ref &n, const coop_st_attr &a, coop_st_bytes &content)
 	{
 		unique_fd fd;
-		if (a.size > COOP_BUNDLE_CONTENT || contents_ + a.size > contents_max)
+		if (a.size > COOP_BUNDLE_CONTENT)
 			return false;
+		if (contents_ + a.size > contents_max) {
+			left_out_ = true;
+			return false;
+		}
 		{
 			std::lock_guard lock(n->mutex); // as in OPEN
 			if (as(cred_, [&] { return n->reopen(O_RDONLY, fd); }))
@@ -295,6 +302,7 @@ private:
 	buffer bytes_ = buffer(COOP_BUNDLE_HEADER), one_; // the bundle; the directory at work
 	std::uint32_t dirs_ = 0, entries_ = 0, count_ = 0;
 	std::size_t contents_ = 0;
+	bool left_out_ = false; // for want of room, a content in the directory at work
 	std::unordered_set<coop_fid, fid_hash, fid_equal> covered_;
 	lease_table::fids fresh_; // of the directory at work
 	std::vector<std::string> below_;
