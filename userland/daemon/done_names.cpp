@@ -112,32 +112,37 @@ done_names::done_names(unique_fd fd, std::uint64_t since, std::string name, cons
 
 bool done_names::bound_names()
 {
-	bool appends = false;
+	bool contents = false;
 	std::lock_guard lock(mutex_);
 	for (auto &[place, c] : left_) {
-		appends |= c.what == kind::append;
+		contents |= c.what == kind::append || c.what == kind::shift;
 		if (c.what != kind::name || c.number)
 			continue;
 		c.number = since_;
 		(void)write(place, c); // without it, the start of a later process counts
 	}
-	return appends;
+	return contents;
 }
 
-bool done_names::bound_appends(const coop_fid &file, std::uint64_t size)
+bool done_names::bound_contents(const coop_fid &file, std::uint64_t size)
 {
 	bool left = false;
 	std::lock_guard lock(mutex_);
 	for (auto &[place, c] : left_) {
-		if (c.what != kind::append)
+		if (c.what != kind::append && c.what != kind::shift)
 			continue;
 		if (c.source != file_identity{file.hi, file.lo}) {
 			left = true;
 			continue;
 		}
-		c.what = kind::bounded_append;
-		c.grown = static_cast<std::uint32_t>(
-			std::min<std::uint64_t>(size - std::min(size, c.number), COOP_ST_IO_MAX));
+		if (c.what == kind::append) {
+			c.what = kind::bounded_append;
+			c.grown = static_cast<std::uint32_t>(std::min<std::uint64_t>(
+				size - std::min(size, c.number), COOP_ST_IO_MAX));
+		} else {
+			c.what = kind::bounded_shift;
+			c.grown = size != c.number;
+		}
 		(void)write(place, c);
 	}
 	return left;
@@ -251,9 +256,9 @@ done_files::done_files(const state_directory &state, std::string boot) :
 			names = done_names::load(std::move(fd), boot_, since_,
 						 dir_.path() + "/" + name);
 		if (names && names->bound_names())
-			with_appends_.emplace(name, std::move(names));
+			with_contents_.emplace(name, std::move(names));
 	}
-	appends_left_ = !with_appends_.empty();
+	contents_left_ = !with_contents_.empty();
 }
 
 std::shared_ptr<done_names> done_files::open(const std::string &session,
@@ -263,7 +268,7 @@ std::shared_ptr<done_names> done_files::open(const std::string &session,
 	std::lock_guard lock(mutex_); // also against forget(): it leaves no file
 	if (over || mine_.size() >= most_ || boot_.empty())
 		return nullptr;
-	if (const auto it = with_appends_.find(name); it != with_appends_.end()) {
+	if (const auto it = with_contents_.find(name); it != with_contents_.end()) {
 		mine_.insert(name);
 		return it->second;
 	}
@@ -282,18 +287,18 @@ std::shared_ptr<done_names> done_files::open(const std::string &session,
 	return out;
 }
 
-void done_files::bound_appends(const coop_fid &file, std::uint64_t size)
+void done_files::bound_contents(const coop_fid &file, std::uint64_t size)
 {
 	std::lock_guard lock(mutex_);
-	std::erase_if(with_appends_,
-		      [&](const auto &n) { return !n.second->bound_appends(file, size); });
-	appends_left_ = !with_appends_.empty();
+	std::erase_if(with_contents_,
+		      [&](const auto &n) { return !n.second->bound_contents(file, size); });
+	contents_left_ = !with_contents_.empty();
 }
 
 void done_files::drop_locked(const std::string &name)
 {
-	with_appends_.erase(name);
-	appends_left_ = !with_appends_.empty();
+	with_contents_.erase(name);
+	contents_left_ = !with_contents_.empty();
 	(void)dir_.remove(name);
 }
 

@@ -16,7 +16,8 @@
 // Appends to files are noted in the same way, under the mutex of the file, with the offset at which
 // they go: run twice, they double their bytes. Of one that has only begun, the next process notes
 // how far the file reaches before it changes the file for anybody: bytes behind that are of others,
-// also if they are the same.
+// also if they are the same. So are ranges that are collapsed or inserted, with the size of the
+// file: each moves its end.
 //
 // The outcomes kept are as many as replies: at most COOP_ST_REQUESTS_MAX requests are in flight and
 // replies keep their order, so twice as many always suffice.
@@ -59,6 +60,8 @@ public:
 		name,
 		append,         // no process has changed the file since it began
 		bounded_append, // one has
+		shift,          // of a range that is collapsed or inserted; the same
+		bounded_shift,
 	};
 	// As in the file. One page holds it whole, so that it is written whole or not at all.
 	struct change {
@@ -67,12 +70,15 @@ public:
 		std::uint64_t ended = 0;   // 0: not known
 		std::uint64_t verifier = 0;
 		// Of the outcome, rising. If there is none: of an append, the offset at which it
-		// goes; else when the next process began (ns); 0: it has not.
+		// goes; of a shift, the size before it; else when the next process began (ns); 0:
+		// it has not.
 		std::uint64_t number = 0;
-		file_identity source;     // that had the name before; of an append: the file's id
+		file_identity source;     // that had the name before; of a file's content: its id
 		std::uint16_t status = 0; // 0 or an errno
 		kind what = kind::name;
-		std::uint32_t grown = 0; // bounded_append: how far the file reached behind 'number'
+		// bounded_append: how far the file reached behind 'number'; bounded_shift: whether
+		// its size was another one.
+		std::uint32_t grown = 0;
 	};
 	static_assert(sizeof(change) == 64);
 	static constexpr std::size_t running_max = COOP_ST_REQUESTS_MAX;
@@ -87,12 +93,12 @@ public:
 	// Whether the file may hold changes of this boot.
 	static bool is_of(const std::string &boot, std::string_view file);
 
-	// This process begins: notes that what had only begun was not made later. True: appends
-	// are among it.
+	// This process begins: notes that what had only begun was not made later. True: changes of
+	// contents are among it.
 	[[nodiscard]] bool bound_names();
-	// Call before anybody changes the file, which has this size. False: no append is left that
-	// would have to know of a change.
-	[[nodiscard]] bool bound_appends(const coop_fid &file, std::uint64_t size);
+	// Call before anybody changes the file, which has this size. False: none is left that would
+	// have to know of a change.
+	[[nodiscard]] bool bound_contents(const coop_fid &file, std::uint64_t size);
 
 	// What an earlier process noted of this request. place: of one that has not ended, for
 	// ended(); else nowhere.
@@ -152,8 +158,8 @@ public:
 	// Call before each change of a file's content, under the file's mutex.
 	void changes(const coop_fid &file, std::uint64_t size)
 	{
-		if (appends_left_.load(std::memory_order_relaxed))
-			bound_appends(file, size);
+		if (contents_left_.load(std::memory_order_relaxed))
+			bound_contents(file, size);
 	}
 	// The session has ended.
 	void forget(const std::string &session);
@@ -161,7 +167,7 @@ public:
 	void end_grace();
 
 private:
-	void bound_appends(const coop_fid &file, std::uint64_t size);
+	void bound_contents(const coop_fid &file, std::uint64_t size);
 	void drop_locked(const std::string &name);
 
 	const state_directory dir_;
@@ -170,10 +176,10 @@ private:
 	std::size_t most_ = SIZE_MAX;
 	std::mutex mutex_;
 	std::set<std::string> mine_; // files opened by this process for a session
-	// By file: those in which appends of earlier processes are left.
-	std::map<std::string, std::shared_ptr<done_names>> with_appends_;
-	std::atomic<bool> appends_left_{false}; // that is not empty
-	bool told_ = false;                     // that none can be kept
+	// By file: those in which changes of contents by earlier processes are left.
+	std::map<std::string, std::shared_ptr<done_names>> with_contents_;
+	std::atomic<bool> contents_left_{false}; // that is not empty
+	bool told_ = false;                      // that none can be kept
 };
 
 } // namespace coop::daemon

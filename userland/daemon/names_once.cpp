@@ -61,7 +61,8 @@ file_identity names_once::takes(int dir, const std::string &name)
 
 std::optional<names_once::made> names_once::appended(std::uint64_t size) const
 {
-	if (!uncertain() || before_->what == done_names::kind::name)
+	if (!uncertain() || (before_->what != done_names::kind::append &&
+			     before_->what != done_names::kind::bounded_append))
 		return {};
 	const std::uint64_t from = before_->number;
 	return made{from, before_->what == done_names::kind::append ? size - std::min(size, from)
@@ -70,9 +71,28 @@ std::optional<names_once::made> names_once::appended(std::uint64_t size) const
 
 void names_once::appends(const coop_fid &file, std::uint64_t at)
 {
-	mine_.what = done_names::kind::append;
+	begins(done_names::kind::append, file, at);
+}
+
+bool names_once::shifted(std::uint64_t size) const
+{
+	if (!uncertain())
+		return false;
+	return before_->what == done_names::kind::shift
+		       ? before_->number != size
+		       : before_->what == done_names::kind::bounded_shift && before_->grown;
+}
+
+void names_once::shifts(const coop_fid &file, std::uint64_t size)
+{
+	begins(done_names::kind::shift, file, size);
+}
+
+void names_once::begins(done_names::kind what, const coop_fid &file, std::uint64_t number)
+{
+	mine_.what = what;
 	mine_.source = {file.hi, file.lo};
-	mine_.number = at;
+	mine_.number = number;
 	if (names_ && place_ != done_names::nowhere)
 		names_->moved(place_, mine_);
 }

@@ -10,7 +10,9 @@
 // - a name that was taken from a file: it has no file now, or another one than when the change
 //   began. So a repeat never removes or moves what others have made since;
 // - an append: its bytes are where the file ended when it began, and were there before a later
-//   process changed the file.
+//   process changed the file;
+// - a range that is collapsed or inserted: the file had another size before a later process changed
+//   it than when the change began. Run twice, it would move what is behind it twice.
 #pragma once
 
 #include <optional>
@@ -73,6 +75,9 @@ public:
 	[[nodiscard]] std::optional<made> appended(std::uint64_t size) const;
 	// Before run(), under that mutex: the append goes to this offset.
 	void appends(const coop_fid &file, std::uint64_t at);
+	// The same for a change that collapses or inserts a range.
+	[[nodiscard]] bool shifted(std::uint64_t size) const;
+	void shifts(const coop_fid &file, std::uint64_t size);
 	// Runs change(), which returns 0 or -errno, under the mutex of the directory; not if there
 	// is an answer. traces(): it has been made before, though change() fails.
 	template <class act, class look> int run(act change, look traces)
@@ -99,6 +104,8 @@ public:
 	[[nodiscard]] bool touched(int fd) const;
 
 private:
+	void begins(done_names::kind, const coop_fid &file, std::uint64_t number);
+
 	done_names *const names_;
 	done_names::change mine_;
 	std::size_t place_ = done_names::nowhere;

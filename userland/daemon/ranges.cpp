@@ -86,13 +86,19 @@ int service::fallocate(const exported &in, session &s, call r, reply &out)
 		return -EINVAL;
 	if (!fits(r.body.offset, r.body.length))
 		return -EFBIG;
+	const bool shifts = r.body.flags & (COOP_ST_FA_COLLAPSE | COOP_ST_FA_INSERT);
 	coop_st_cred cred;
 	f->who.fill(cred);
 	inode &n = *f->node;
-	std::lock_guard lock(n.mutex);
+	std::unique_lock lock(n.mutex);
+	names_once attempt = shifts ? once(in, s, r, n) : names_once({}, 0, 0, false);
+	if (const auto known = attempt.answer()) {
+		lock.unlock();
+		return made_before(in, n, *known, out);
+	}
 	out.body.verifier =
 		stable.verifier(in.fs(), n.file); // taken before the change, as in WRITE
-	return change_locked(n, out.body, [&](int fd) {
+	const auto allocate = [&](int fd) {
 		return as(cred, [&] {
 			int err;
 			do
@@ -104,7 +110,22 @@ int service::fallocate(const exported &in, session &s, call r, reply &out)
 			while (err == -EINTR);
 			return err;
 		});
+	};
+	const int err = change_locked(n, out.body, [&](int fd) {
+		struct stat st;
+		if (!shifts)
+			return allocate(fd);
+		if (::fstat(fd, &st))
+			return -errno;
+		const auto size = static_cast<std::uint64_t>(st.st_size);
+		if (attempt.shifted(size))
+			return attempt.run([] { return 0; });
+		attempt.shifts(n.file, size);
+		return attempt.run([&] { return allocate(fd); });
 	});
+	if (attempt.uncertain()) // the version before it is not known
+		out.body.before = 0;
+	return err;
 }
 
 int service::seek(const exported &, session &s, call r, reply &out)

@@ -193,6 +193,9 @@ private:
 	int removing(const exported &, const inode &dir, victim &, const coop_st_cred &,
 		     act change);
 
+	// The reply to a change that an earlier process has made, with this result; without the
+	// inode's mutex.
+	int made_before(const exported &, inode &, int err, reply &);
 	// Runs change(fd) between two looks at the version. The caller holds the inode's mutex.
 	template <class act> int change_locked(inode &, coop_st_body &, act change);
 	int directory(const exported &, const coop_st_bytes &, inode_ref &);

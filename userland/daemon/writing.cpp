@@ -32,6 +32,12 @@ std::size_t appended(int fd, const names_once::made &m, std::uint64_t size,
 
 } // namespace
 
+int service::made_before(const exported &in, inode &n, int err, reply &out)
+{
+	out.body.verifier = stable.verifier(in.fs(), n.file);
+	return err ? err : attributes(n, out.body.attr);
+}
+
 int service::write(const exported &in, session &s, call r, reply &out)
 {
 	std::shared_ptr<open_file> f = s.find(r.body.open_id);
@@ -51,8 +57,7 @@ int service::write(const exported &in, session &s, call r, reply &out)
 	names_once attempt = appends ? once(in, s, r, n) : names_once({}, 0, 0, false);
 	if (const auto known = attempt.answer()) {
 		lock.unlock();
-		out.body.verifier = stable.verifier(in.fs(), n.file);
-		return *known ? *known : attributes(n, out.body.attr);
+		return made_before(in, n, *known, out);
 	}
 	// Taken before the write: if writeback fails in between, these bytes may be among the lost.
 	out.body.verifier = stable.verifier(in.fs(), n.file);

@@ -412,6 +412,111 @@ TEST_F(daemon_done_appends, one_that_a_second_process_made_elsewhere_is_not_made
 	EXPECT_EQ(disk("file"), "xline\nline\n");
 }
 
+// A range that is collapsed or inserted: run twice, it moves what is behind it twice.
+class daemon_done_shifts : public daemon_done_appends
+{
+protected:
+	static constexpr std::size_t block = 65536; // no file system has larger ones
+	void SetUp() override
+	{
+		daemon_done_appends::SetUp();
+		put("file", blocks("ABCD"));
+		const int fd = ::open((tree_ / "file").c_str(), O_RDWR);
+		const bool can = !::fallocate(fd, FALLOC_FL_COLLAPSE_RANGE, 0, block);
+		::close(fd);
+		if (!can)
+			GTEST_SKIP() << "the file system cannot do that";
+		put("file", blocks("ABCD"));
+	}
+	static std::string blocks(const std::string &letters)
+	{
+		std::string all;
+		for (const char c : letters)
+			all.append(block, c);
+		return all;
+	}
+	// The file, a letter a block; '.' is one that was inserted.
+	std::string letters()
+	{
+		const std::string all = disk("file");
+		std::string out;
+		for (std::size_t at = 0; at < all.size(); at += block)
+			out += all[at] ? all[at] : '.';
+		return out;
+	}
+	// The second block is to go, or to become the third.
+	int shift(char session, std::uint32_t how, bool repeated = false)
+	{
+		constexpr std::uint64_t id = 7;
+		plain_client c(port_, COOP_ST_VERSION, COOP_ST_VERSION, session);
+		coop_st_body b = plain_client::on(file_, id);
+		b.flags = COOP_ST_O_WRITE | (repeated ? COOP_ST_O_AGAIN : 0);
+		c.number(100);
+		EXPECT_EQ(c.ask(COOP_ST_OPEN, b), 0);
+		c.number(first);
+		c.flags = repeated ? COOP_ST_F_REPEAT : 0;
+		b = plain_client::on(file_, id);
+		b.flags = how;
+		b.offset = b.length = block;
+		const int status = c.ask(COOP_ST_FALLOCATE, b);
+		EXPECT_EQ(c.got.attr.size, status ? 0 : disk("file").size());
+		return status;
+	}
+	static constexpr std::uint32_t both[] = {COOP_ST_FA_COLLAPSE, COOP_ST_FA_INSERT};
+	static std::string once(std::uint32_t how)
+	{
+		return how == COOP_ST_FA_COLLAPSE ? "ACD" : "A.BCD";
+	}
+	// A process that has begun the change and made it, or not.
+	void begin_and_end_shift(std::uint32_t how, bool made)
+	{
+		put("file", blocks("ABCD"));
+		EXPECT_EQ(shift('a', how), 0);
+		kill();
+		if (!made)
+			put("file", blocks("ABCD"));
+		restart();
+	}
+};
+
+TEST_F(daemon_done_shifts, are_made_once)
+{
+	for (const std::uint32_t how : both) {
+		put("file", blocks("ABCD"));
+		EXPECT_EQ(shift('a', how), 0);
+		next_process();
+		EXPECT_EQ(shift('a', how, true), 0);
+		EXPECT_EQ(letters(), once(how)) << "what had ended";
+		begin_anew();
+		for (const bool made : {true, false}) {
+			begin_and_end_shift(how, made);
+			EXPECT_EQ(shift('a', how, true), 0);
+			EXPECT_EQ(letters(), once(how)) << "what had begun, made " << made;
+			begin_anew();
+		}
+	}
+}
+
+TEST_F(daemon_done_shifts, are_made_once_beside_those_of_others)
+{
+	for (const bool restarted : {false, true}) {
+		begin_and_end_shift(COOP_ST_FA_COLLAPSE, false);
+		EXPECT_EQ(shift('b', COOP_ST_FA_COLLAPSE), 0);
+		if (restarted)
+			next_process();
+		EXPECT_EQ(shift('a', COOP_ST_FA_COLLAPSE, true), 0);
+		EXPECT_EQ(letters(), "AD") << "both, restarted " << restarted;
+		begin_anew();
+		begin_and_end_shift(COOP_ST_FA_COLLAPSE, true);
+		EXPECT_EQ(shift('b', COOP_ST_FA_INSERT), 0);
+		if (restarted)
+			next_process();
+		EXPECT_EQ(shift('a', COOP_ST_FA_COLLAPSE, true), 0);
+		EXPECT_EQ(letters(), "A.CD") << "both, restarted " << restarted;
+		begin_anew();
+	}
+}
+
 TEST_F(daemon_done_names, a_crash_of_the_machine_voids_what_was_kept)
 {
 	coop_st_body b = in(names_[0]);
