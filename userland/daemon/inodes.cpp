@@ -296,6 +296,12 @@ std::size_t inode_table::size() const
 	return slots_.size();
 }
 
+bool inode_table::half_free() const
+{
+	std::lock_guard lock(mutex_);
+	return slots_.size() - idle_.size() < max_ / 2;
+}
+
 std::size_t inode_table::idle() const
 {
 	std::lock_guard lock(mutex_);

@@ -123,6 +123,8 @@ public:
 	std::size_t idle() const;
 	std::size_t capacity() const { return max_; }
 	bool roomy() const { return size() < max_ / 2; }
+	// Whether less than half of it is in use. What is idle makes room when that is needed.
+	bool half_free() const;
 
 private:
 	struct slot {

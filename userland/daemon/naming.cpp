@@ -227,7 +227,7 @@ void service::forget(const exported &in, victim &v)
 		return;
 	// Also if it is open, and so has a name of ours: its last close may come soon.
 	inode_ref node;
-	if (v.replaced && v.type == S_IFREG && inodes.roomy() &&
+	if (v.replaced && v.type == S_IFREG && inodes.half_free() &&
 	    !inodes.put(in, v.named, std::move(v.path), v.type, node))
 		replaced.keep(std::move(node), static_cast<std::uint64_t>(st.st_blocks) * 512);
 	// Where handles are paths, only the descriptor can tell that it was removed, not moved:

@@ -50,6 +50,27 @@ TEST_F(daemon_replaced, also_after_its_last_close)
 	EXPECT_EQ(read_text(*client_, e, open(e, O_RDONLY).open_id, 0, 10), "old");
 }
 
+// The table of files is full of idle ones on a daemon that has run for a while.
+TEST_F(daemon_replaced, is_kept_while_less_than_half_of_the_table_is_in_use)
+{
+	constexpr int most = 16;
+	settings_.max_inodes = most;
+	up();
+	for (int i = 0; i < 2 * most; i++) {
+		put("other" + std::to_string(i), "");
+		find("other" + std::to_string(i));
+	}
+	put("f", "old");
+	entry e = find("f");
+	replace("f", "new");
+	EXPECT_EQ(read_text(*client_, e, open(e, O_RDONLY).open_id, 0, 10), "old");
+	for (int i = 1; i < most / 2; i++) // with the one that is open
+		open(find("other" + std::to_string(i)), O_RDONLY);
+	e = find("f");
+	replace("f", "newer");
+	EXPECT_EQ(try_open(e, O_RDONLY), -ESTALE);
+}
+
 TEST_F(daemon_replaced, is_not_opened_for_a_name)
 {
 	up();
