@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 #include <spdlog/spdlog.h>
+#include <utility>
 
 #include "rpc/storage/message.h"
 
@@ -69,8 +70,26 @@ void lock_recovery::finish_locked()
 		spdlog::warn("a client that held locks did not reconnect: its locks are released");
 		known_.erase(session);
 		dir_.remove(hex(session));
+		unsettled_ = true;
 	}
 	expected_.clear();
+	settle_locked();
+}
+
+void lock_recovery::settle_locked()
+{
+	if (!std::exchange(unsettled_, false))
+		return;
+	if (const int err = dir_.sync())
+		spdlog::error("{}: {}; if this machine crashes, a client that is gone may take "
+			      "locks back that others have had since",
+			      dir_.path(), std::strerror(-err));
+}
+
+void lock_recovery::settle()
+{
+	std::lock_guard lock(mutex_);
+	settle_locked();
 }
 
 bool lock_recovery::in_grace()
@@ -113,8 +132,10 @@ void lock_recovery::ended(const std::string &session)
 {
 	std::lock_guard lock(mutex_);
 	expected_.erase(session);
-	if (known_.erase(session))
+	if (known_.erase(session)) {
 		dir_.remove(hex(session));
+		unsettled_ = true;
+	}
 }
 
 int lock_recovery::lapses(const std::string &session)

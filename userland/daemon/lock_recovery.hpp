@@ -39,8 +39,11 @@ public:
 
 	// Call before the reply to the session's first lock.
 	void holds(const std::string &session);
-	// The session has ended, and its locks with it.
+	// The session has ended, and its locks with it. Does not wait for the disk.
 	void ended(const std::string &session);
+	// Call before others get the locks of sessions that have ended: else those could take them
+	// back if the machine crashes. Waits for the disk.
+	void settle();
 	// Its locks are about to go to others, also if the machine crashes. 0 or -errno: they must
 	// not. If it keeps them after all, call holds().
 	[[nodiscard]] int lapses(const std::string &session);
@@ -48,6 +51,7 @@ public:
 private:
 	using clock = std::chrono::steady_clock;
 	void finish_locked();
+	void settle_locked();
 
 	const state_directory dir_;
 	const clock::time_point end_;
@@ -55,6 +59,7 @@ private:
 	// Sessions that held locks and have not reclaimed all of them; true: some.
 	std::map<std::string, bool> expected_;
 	std::set<std::string> known_; // sessions that have a file
+	bool unsettled_ = false;      // files were removed, and may come back
 };
 
 } // namespace coop::daemon

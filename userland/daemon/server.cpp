@@ -282,6 +282,7 @@ void server::detach(std::shared_ptr<session> s, bool forget)
 // The session has been forgotten. Its files are closed by a thread that may wait for them.
 void server::end(std::shared_ptr<session> s)
 {
+	service_->recovery.settle();
 	service_->ended(*s);
 	if (stopped_)
 		return;

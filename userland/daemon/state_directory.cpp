@@ -216,6 +216,11 @@ int state_directory::remove(const std::string &name, synced s) const
 	return s == synced::yes && ::fsync(dir_.get()) ? -errno : err;
 }
 
+int state_directory::sync() const
+{
+	return error_ ? error_ : ::fsync(dir_.get()) ? -errno : 0;
+}
+
 std::vector<std::string> state_directory::names() const
 {
 	std::vector<std::string> out = error_ ? std::vector<std::string>() : list(dir_.get());

@@ -42,6 +42,8 @@ public:
 	[[nodiscard]] int replace(const std::string &name, std::string_view bytes, synced) const;
 	// -ENOENT: there is no such file, and with synced::yes none will come back.
 	int remove(const std::string &name, synced = synced::no) const;
+	// What was removed until now does not come back.
+	[[nodiscard]] int sync() const;
 	// Opens a file for reading and writing, and makes it if it is missing.
 	[[nodiscard]] int open(const std::string &name, unique_fd &out) const;
 	// Files that read() would read.

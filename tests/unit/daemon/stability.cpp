@@ -108,6 +108,53 @@ TEST_F(daemon_stability, locks_lapse_when_the_end_of_their_file_is_stable)
 	EXPECT_TRUE(std::filesystem::is_empty(files));
 }
 
+TEST_F(daemon_stability, locks_of_ended_sessions_go_to_others_when_the_end_of_their_file_is_stable)
+{
+	up();
+	put("f", "");
+	const auto rival = connect();
+	const entry e = find("f");
+	const coop_st_lock all{1, 0, UINT64_MAX, COOP_ST_LOCK_FLOCK, COOP_ST_LOCK_WRITE, 0};
+	std::uint64_t cookie;
+	std::atomic<int> granted{0};
+	const auto take = [&](storage &s, storage::lock_granted done) {
+		open_result o{};
+		EXPECT_EQ(s.open(me(), e.fh, O_RDWR, 0, o), 0);
+		const bool waits = !!done;
+		return s.lock(e.fh, o.open_id, all, waits, std::move(done), cookie);
+	};
+	// Before: it has its file already, so that its lock needs none.
+	EXPECT_EQ(take(*rival, {}), 0);
+	EXPECT_EQ(rival->unlock(e.fh, all), 0);
+	EXPECT_EQ(take(*client_, {}), 0);
+	EXPECT_EQ(take(*rival, [&](int) { granted++; }), -EINPROGRESS);
+	const std::filesystem::path files = base_ / "state" / "locks";
+	int granted_at_sync = -1;
+	during_sync = [&] {
+		const std::filesystem::directory_iterator left(files);
+		EXPECT_EQ(std::distance(begin(left), end(left)), 1) << "removed before";
+		granted_at_sync = granted;
+	};
+	client_.reset();
+	EXPECT_TRUE(eventually([&] { return granted == 1; }));
+	EXPECT_EQ(granted_at_sync, 0);
+	during_sync = nullptr;
+}
+
+TEST_F(daemon_stability, locks_of_who_did_not_come_back_end_when_the_end_of_their_file_is_stable)
+{
+	const coop::daemon::state_directory dir(base_ / "state");
+	{
+		coop::daemon::lock_recovery before(dir);
+		before.holds(std::string(COOP_ST_SESSION, 's'));
+	}
+	coop::daemon::lock_recovery next(dir, std::chrono::milliseconds(0));
+	const int before = syncs;
+	EXPECT_FALSE(next.in_grace());
+	EXPECT_GT(syncs, before);
+	EXPECT_TRUE(std::filesystem::is_empty(base_ / "state" / "locks"));
+}
+
 TEST_F(daemon_stability, a_crash_of_its_machine_changes_it)
 {
 	settings_.boot_id = "one boot";
