@@ -384,6 +384,26 @@ TEST_F(daemon_session, path_handles_follow_renames_and_refuse_other_files)
 	EXPECT_EQ(client_->getattr(me(), still.fh, a), -ESTALE) << "another directory has the name";
 }
 
+TEST_F(daemon_session, a_restart_loses_path_handles_of_long_paths_until_they_are_looked_up)
+{
+	settings_.path_handles = true;
+	up();
+	const std::string names[] = {std::string(80, 's'), std::string(81, 'l')};
+	entry e[2];
+	for (int i = 0; i < 2; i++) {
+		put(names[i], "text");
+		e[i] = find(names[i]);
+	}
+	client_.reset();
+	restart();
+	client_ = connect();
+	attributes a;
+	EXPECT_EQ(client_->getattr(me(), e[0].fh, a), 0);
+	EXPECT_EQ(client_->getattr(me(), e[1].fh, a), -ESTALE);
+	find(names[1]);
+	EXPECT_EQ(client_->getattr(me(), e[1].fh, a), 0);
+}
+
 TEST_F(daemon_session, what_arrives_on_a_replaced_connection_is_not_run)
 {
 	coop::daemon::session s("0123456789abcdef");
