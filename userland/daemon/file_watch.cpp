@@ -28,6 +28,10 @@ constexpr std::uint32_t of_itself =
 constexpr std::uint32_t of_bytes = IN_MODIFY | IN_CLOSE_WRITE;
 constexpr std::uint32_t of_names = IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO;
 
+// Events that say nothing come in rows, as of each file that an archive is unpacked to. So the
+// thread lets some gather before it looks again: without that it wakes for each.
+constexpr int gather_ms = 2;
+
 // A real-time signal: the kernel queues one for each guard.
 int writing_signal()
 {
@@ -137,6 +141,8 @@ bool file_watch::listen_once(int signals)
 	}
 	for (const auto &[watch, of] : told)
 		changed_(watch, of);
+	if (n > 0 && told.empty())
+		(void)::poll(&what[1], 2, gather_ms);
 	return true;
 }
 
