@@ -422,6 +422,7 @@ public:
 	struct traffic {
 		std::uint64_t tx_bytes, rx_bytes, rx_data_bytes, calls, reconnects;
 		bool connected;
+		std::uint64_t taken; // replies that their callers received themselves
 	};
 	virtual traffic stats() const = 0;
 	// A call that waits for its reply, or to be sent.

@@ -33,6 +33,7 @@ int storage_link::ask(std::uint16_t op, const coop_st_body &request, coop_st_bod
 		std::condition_variable ready;
 		bool done = false;
 		int err = 0;
+		std::optional<std::thread::id> listener; // the caller, while it listens
 	};
 	const auto shared = std::make_shared<waiting>();
 	waiting &wait = *shared;
@@ -54,16 +55,32 @@ int storage_link::ask(std::uint16_t op, const coop_st_body &request, coop_st_bod
 				  (op == COOP_ST_UNLINK || op == COOP_ST_RMDIR);
 		// After this the caller's buffers are its own again.
 		const auto keep = shared;
+		std::optional<std::thread::id> listener;
 		{
 			std::lock_guard lock(keep->mutex);
 			keep->err = gone ? 0 : o.err;
 			keep->done = true;
+			listener = keep->listener;
 		}
-		keep->ready.notify_one();
+		if (!listener)
+			keep->ready.notify_one();
+		else if (*listener != std::this_thread::get_id())
+			stop_listening();
 	};
 	submit(c);
 	const auto done = [&] { return wait.done; };
 	std::unique_lock lock(wait.mutex);
+	if (!wait.done && is_next(*c) && !listening_.exchange(true)) {
+		wait.listener = std::this_thread::get_id();
+		lock.unlock();
+		listen(*c, [&] {
+			const std::lock_guard guard(wait.mutex);
+			return wait.done;
+		});
+		listening_ = false;
+		lock.lock();
+		wait.listener.reset();
+	}
 	bool gone = false;
 	while (!wait.ready.wait_for(lock, asker::look_again, done)) {
 		if (!asker::has_gone())

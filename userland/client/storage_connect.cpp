@@ -13,6 +13,8 @@
 #include <poll.h>
 #include <random>
 #include <spdlog/spdlog.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include "userland/client/storage_codec.hpp"
@@ -39,6 +41,14 @@ void receive_timeout(int fd, int ms)
 {
 	const struct timeval t = {ms / 1000, ms % 1000 * 1000};
 	::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof(t));
+}
+
+bool watch(const unique_fd &epoll, int fd, std::uint32_t events)
+{
+	struct epoll_event e = {};
+	e.events = events;
+	e.data.fd = fd;
+	return ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd, &e) == 0;
 }
 
 // go_on: called from time to time; false: give up.
@@ -77,8 +87,16 @@ int connect_to(const struct addrinfo &a, const std::function<bool()> &go_on)
 
 } // namespace
 
-storage_link::storage_link(const storage_options &o) : options_(o)
+storage_link::storage_link(const storage_options &o) :
+	options_(o),
+	callers_input_(::epoll_create1(EPOLL_CLOEXEC)),
+	input_(::epoll_create1(EPOLL_CLOEXEC)),
+	stop_listening_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+	handed_over_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))
 {
+	if (!watch(callers_input_, stop_listening_.get(), EPOLLIN) ||
+	    !watch(input_, handed_over_.get(), EPOLLIN))
+		throw std::runtime_error(std::string("epoll: ") + std::strerror(errno));
 	if (!o.key_file.empty())
 		key_ = load_cluster_key(o.key_file);
 	session_.resize(COOP_ST_SESSION);
@@ -139,7 +157,16 @@ int storage_link::dial(std::string &why)
 		return fd;
 	}
 	receive_timeout(fd, idle_ms);
+	// The order matters: the kernel wakes the first of both at which a thread waits.
+	if (!watch(callers_input_, fd, EPOLLIN | EPOLLEXCLUSIVE) ||
+	    !watch(input_, fd, EPOLLIN | EPOLLEXCLUSIVE)) {
+		const int err = errno;
+		why = std::strerror(err);
+		::close(fd);
+		return -err;
+	}
 	have_ = used_ = 0;
+	drained_ = false;
 	std::lock_guard lock(send_mutex_);
 	fd_ = fd;
 	return 0;

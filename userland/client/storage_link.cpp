@@ -336,14 +336,22 @@ void storage_link::run()
 			if (stop_)
 				break;
 		}
-		if (fd_ < 0)
-			reconnect();
-		else if (!receive())
-			lost();
-		expire(false);
-		if (options_.on_tick)
-			options_.on_tick();
+		bool idle;
+		{
+			const std::lock_guard receiving(receive_mutex_);
+			if (fd_ < 0)
+				reconnect();
+			else if (!receive())
+				lost();
+			expire(false);
+			if (options_.on_tick)
+				options_.on_tick();
+			idle = fd_ >= 0 && drained_ && have_ == used_;
+		}
+		if (idle)
+			wait_for_input();
 	}
+	const std::lock_guard receiving(receive_mutex_);
 	expire(true);
 }
 
@@ -447,7 +455,7 @@ std::vector<storage::waiting> storage_link::waiting() const
 
 storage::traffic storage_link::stats() const
 {
-	return {tx_bytes_, rx_bytes_, rx_data_, done_calls_, reconnects_, connected_};
+	return {tx_bytes_, rx_bytes_, rx_data_, done_calls_, reconnects_, connected_, taken_};
 }
 
 } // namespace coop::client

@@ -9,6 +9,9 @@
 // stays as long as the daemon knows the session; a CLOSE or UNLOCK stays in any case. Bytes of a
 // READ go from the socket into the caller's memory; only the owning thread writes that memory, so
 // it is free as soon as the call has completed, also by timeout.
+//
+// A caller that waits, and whose reply is the next thing to come, takes it from the socket itself:
+// the reply then wakes one thread in place of two. See storage_listen.cpp.
 #pragma once
 
 #include <array>
@@ -26,6 +29,7 @@
 
 #include "coop/boot_clock.hpp"
 #include "coop/cluster_key.hpp"
+#include "coop/unique_fd.hpp"
 #include "rpc/storage/message.h"
 #include "userland/client/lock_book.hpp"
 #include "userland/client/storage.hpp"
@@ -53,7 +57,8 @@ public:
 		std::string frame;         // header and body
 		std::vector<iovec> source; // data to send; the caller's until the call ends
 		std::vector<iovec> dest;   // destination of the reply's data
-		std::function<void(outcome &)> done; // on the connection's thread
+		// On the connection's thread, or as storage_listen.cpp says.
+		std::function<void(outcome &)> done;
 		// Takes over a call that has been sent and given up: receives its reply. Such a
 		// call must have no 'dest'; its 'source' is copied.
 		std::function<void(outcome &)> orphan;
@@ -67,6 +72,7 @@ public:
 		bool repeated = false;
 		bool abandoned = false; // to its orphan
 		bool urgent = false;    // the daemon, or another client, waits for it
+		bool anywhere = false;  // 'done' does nothing that needs a thread of its own
 		// Storage keeps an open file or a lock until it has executed it: only its caller
 		// may give up.
 		bool kept_on = false;
@@ -88,7 +94,7 @@ public:
 	void submit_later(std::shared_ptr<call>);
 	// Submits and waits. data: of the reply. -EINTR: the asker has gone; the request may have
 	// been executed. When this returns, it is decided whether the orphan will be called. heard:
-	// sees the reply on the connection's thread, before the connection can be lost.
+	// sees the reply on the thread that took it, before the connection can be lost.
 	int ask(std::uint16_t op, const coop_st_body &request, coop_st_body &reply,
 		std::string &text, std::string *data = nullptr, std::span<const iovec> source = {},
 		std::function<void(outcome &)> orphan = {},
@@ -180,6 +186,15 @@ private:
 	bool attend();
 	bool fill(std::size_t want, bool idle_ok);
 
+	// In storage_listen.cpp:
+	bool is_next(const call &) const;
+	void listen(const call &, const std::function<bool()> &done);
+	bool take_replies(const call &);
+	bool take_reply(const call &);
+	void wait_for_input();
+	void hand_over();
+	void stop_listening();
+
 	// In storage_push.cpp:
 	void take_push(const coop_st_header &, const std::uint8_t *body);
 	void tell(const node_event &);
@@ -232,8 +247,17 @@ private:
 	std::uint64_t send_epoch_ = 0;
 	std::atomic<int> fd_{-1};
 
-	// Owned by the connection's thread:
+	// The socket's receiving side: the connection's thread holds it except while it waits for
+	// input. Taken before mutex_; a caller only tries to take it.
+	std::mutex receive_mutex_;
+	// Each has the socket. Bytes wake who waits at the first, else who waits at the second.
+	unique_fd callers_input_, input_;
+	unique_fd stop_listening_, handed_over_; // eventfd(2), one in each
+	std::atomic<bool> listening_{false};     // a caller listens, or is about to
+
+	// Owned by who holds receive_mutex_; handed to the connection's thread:
 	bool handshaking_ = true; // no call is under way
+	bool drained_ = false;    // the socket had no more bytes
 	std::array<std::uint8_t, 8192 + COOP_ST_HEADER + COOP_ST_BODY_MAX> in_;
 	std::size_t have_ = 0, used_ = 0;
 	bool holding_ = false; // pushes are held until the caller knows of the new connection
@@ -245,7 +269,7 @@ private:
 	std::thread thread_;
 
 	std::atomic<std::uint64_t> tx_bytes_{0}, rx_bytes_{0}, rx_data_{0}, done_calls_{0},
-		reconnects_{0};
+		reconnects_{0}, taken_{0};
 	std::atomic<bool> connected_{false};
 	std::atomic<std::uint16_t> version_{0}; // of the protocol, on this connection
 	// The daemon's run, of this connection; zero before protocol version 10. Written by the

@@ -127,6 +127,7 @@ void storage_opens::forget(const handle &fh, std::uint64_t open_id, bool at_once
 {
 	if (auto c = link_.make(COOP_ST_CLOSE, request_on(fh, open_id))) {
 		c->done = [](storage_link::outcome &) {};
+		c->anywhere = true;
 		if (at_once)
 			link_.submit(std::move(c));
 		else

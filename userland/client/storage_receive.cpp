@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // storage_receive.cpp - bytes from the daemon become replies, which complete their calls, and
-// pushes. All of it runs on the connection's thread.
+// pushes. All of it runs on the connection's thread, except as storage_listen.cpp says.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -45,8 +45,7 @@ bool storage_link::attend()
 	return !stop_;
 }
 
-// Ensures 'want' unused bytes in the buffer. idle_ok: returns false also if nothing came for a
-// while.
+// Ensures 'want' unused bytes in the buffer. idle_ok: returns false also if there is nothing now.
 bool storage_link::fill(std::size_t want, bool idle_ok)
 {
 	if (have_ - used_ >= want)
@@ -57,7 +56,9 @@ bool storage_link::fill(std::size_t want, bool idle_ok)
 	const std::size_t room = std::max(want, prefetch);
 	clock::time_point began{};
 	while (have_ < want) {
-		const ssize_t n = ::recv(fd_, in_.data() + have_, room - have_, 0);
+		const int how = idle_ok && have_ == 0 ? MSG_DONTWAIT : 0;
+		const ssize_t n = ::recv(fd_, in_.data() + have_, room - have_, how);
+		drained_ = n < static_cast<ssize_t>(room - have_);
 		if (n > 0) {
 			have_ += static_cast<std::size_t>(n);
 			rx_bytes_.fetch_add(static_cast<std::uint64_t>(n),
@@ -93,6 +94,7 @@ bool storage_link::receive_into(std::vector<iovec> v)
 		m.msg_iov = v.data();
 		m.msg_iovlen = std::min<std::size_t>(v.size(), 512);
 		const ssize_t n = ::recvmsg(fd_, &m, MSG_WAITALL);
+		drained_ = false;
 		if (n < 0 && (errno == EINTR || (errno == EAGAIN && patient(began))))
 			continue;
 		if (n <= 0)
