@@ -231,3 +231,20 @@ def test_a_reader_that_stays_open_asks_nobody_for_what_the_kernel_has(cluster):
         after = b.stats()
         for source in ("buffer", "peer", "storage"):
             assert after[source]["requests"] == before[source]["requests"], source
+
+
+def test_an_open_that_walks_no_path_gets_the_file(cluster):
+    """The kernel has no name to ask for again, and its size may be a second old."""
+    a, b = cluster.connected(2)
+    put(a.path + "/f", b"first")
+    held = os.open(b.path + "/f", os.O_RDONLY)
+    try:
+        text = b"first"
+        for _ in range(20):
+            text += b"next"
+            put(a.path + "/f", text)
+            seen = get(f"/proc/self/fd/{held}") # never an error
+            assert text.startswith(seen)
+        wait_for(lambda: get(f"/proc/self/fd/{held}") == text, "the size is a second old")
+    finally:
+        os.close(held)
