@@ -56,6 +56,30 @@ test_servers()
 	grep -q '4 at most' /tmp/said || die "$(cat /tmp/said)"
 }
 
+connected() { [ "$(of "$1" storage connected)" = 1 ]; }
+
+refused_twice() { [ "$(grep -c 'closed by the client' /tmp/coopfsd.log)" -ge 2 ]; }
+
+# A server that has another directory under the name is refused, also if no other answers: a file that
+# it has is not read from it.
+test_another_root()
+{
+	mkdir -p /srv/other
+	pattern /srv/other/b.bin 2 other
+	try -o key=/tmp/key,soft,timeo=20 $server,10.77.0.2:/data /mnt/a || die "$(cat /tmp/said)"
+	same a a.bin
+	away
+	serve 10.77.0.2 /srv/other
+	until_true 60 "a refuses it twice" refused_twice
+	! connected a || die "a is connected to it"
+	if cat /mnt/a/b.bin >/dev/null 2>&1; then die "a file was read"; fi
+	away
+	serve $server /srv
+	until_true 60 "a is connected" connected a
+	same a b.bin
+	down a
+}
+
 test_names()
 {
 	try -o key=/tmp/key storage:17430:/data /mnt/a || die "$(cat /tmp/said)"
