@@ -74,8 +74,9 @@ static void span_free(struct coop_span *s, bool dirtied)
 	kfree(s);
 }
 
-/* Copies memory whose pages cannot be held. */
-static ssize_t span_bounce(struct coop_span *s, struct iov_iter *from, size_t most, u32 pages)
+/* Copies memory whose pages cannot be held. whole: all of it, or fails. */
+static ssize_t span_bounce(struct coop_span *s, struct iov_iter *from, size_t most, u32 pages,
+			   bool whole)
 {
 	size_t left = most;
 
@@ -93,7 +94,7 @@ static ssize_t span_bounce(struct coop_span *s, struct iov_iter *from, size_t mo
 		}
 		left -= n;
 	}
-	return most - left ?: -ENOMEM;
+	return left == most || (left && whole) ? -ENOMEM : most - left;
 }
 
 /*
@@ -114,11 +115,11 @@ static struct coop_span *span_take(struct iov_iter *iter, size_t most, bool whol
 		return ERR_PTR(-ENOMEM);
 	s->pages = (struct page **)(s->bvec + pages);
 	if (whole && iov_iter_single_seg_count(iter) < most)
-		got = span_bounce(s, iter, most, pages);
+		got = span_bounce(s, iter, most, pages, true);
 	else if (!iov_iter_is_kvec(iter))
 		got = coop_iter_hold(iter, s->pages, most, pages, &offset, &s->hold);
 	else if (iov_iter_rw(iter) == WRITE)
-		got = span_bounce(s, iter, most, pages);
+		got = span_bounce(s, iter, most, pages, whole);
 	else
 		got = -EINVAL;
 	if (got < 0) {
