@@ -440,10 +440,14 @@ test_served_pages_are_given_back()
 	rm -r /srv/given
 }
 
+# has_open NAME FILE: the job has the file open
+has_open() { ls -l "/proc/$(cat "/tmp/$1.job")/fd" | grep -q "$2\$"; }
+
 serving() { grep -q '^serve.*state=\(send\|drain\)' "$(proc "$1")/requests"; }
 
-# A program on the serving node overwrites pages while they are in flight, on a wire on which they
-# take seconds. No writeback happens meanwhile: the reader gets the bytes that storage has.
+# A program on the serving node overwrites pages while they are in flight, on a wire that stands
+# nearly still until then, for b's peer_timeout_ms at most. No writeback happens meanwhile: the reader
+# gets the bytes that storage has.
 test_changed_while_served()
 {
 	kmount a $server ib,ib_devname=rxe0,peer_timeout_ms=10000
@@ -458,13 +462,15 @@ test_changed_while_served()
 		right a "under.$how" 1 262144
 		before=$(of a serve changed)
 		job writer sh -c "exec coop-pattern -m $how hold /mnt/a/under.$how 1 1 262144 2 </tmp/lines"
+		until_true 20 "the writer has opened the file" has_open writer "/mnt/a/under.$how/1"
 		# Rate-limit like a slow port: a mere delay would let the sends complete.
-		tc qdisc replace dev va root netem limit 100000 slot 200ms packets 16
+		tc qdisc replace dev va root netem limit 100000 slot 200ms packets 1
 		job reader coop-pattern check /mnt/b/under.$how 1 1 262144 1
 		until_true 20 "a serves" serving a
 		echo >&6
 		until_true 20 "the pages are written over" grep -q '^written' /tmp/writer.said
 		serving a || die "a has already served all pages"
+		tc qdisc change dev va root netem limit 100000 slot 20ms packets 16
 		job_ends 60 reader
 		perfect
 		coop-pattern check "/srv/under.$how" 1 1 262144 1 || die "the new bytes are stored already"

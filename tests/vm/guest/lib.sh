@@ -515,11 +515,13 @@ clear_up()
 
 # ---- files of coop-pattern ----
 
-# new DIRECTORY FILES BYTES: makes files of version 1 below the export
+# new DIRECTORY FILES BYTES: makes files of version 1 below the export. Storage can prove their
+# versions; without that nodes do not exchange pages.
 new()
 {
 	mkdir -p "/srv/$1"
 	coop-pattern write "/srv/$1" 1 "$2" "$3" 1
+	coop-pattern settle "/srv/$1"/*
 }
 
 # right NODE DIRECTORY FILES BYTES [OPTIONS]: checks on the node that they are of version 1
