@@ -19,7 +19,6 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
-#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -398,22 +397,29 @@ void locks_killed_area(void)
 	}
 }
 
+/* Only storage can answer it: a new daemon, once the node has taken its open files and locks there.
+ */
+static int ask_storage(void)
+{
+	return statx(AT_FDCWD, ".", AT_STATX_FORCE_SYNC, STATX_BASIC_STATS, &(struct statx){0});
+}
+
 /* Without a connection, a call of a mount that was unmounted by force ends after 2 s. */
 static bool is_forced_off(void)
 {
-	const int before = times_done("lost statfs 0");
+	const int before = times_done("lost getattr 0");
 	char mount[PAGE];
 	int status = 0;
 	pid_t asks;
 
-	if (!between("cut proof") || !between("cut statfs"))
+	if (!between("cut proof") || !between("cut getattr"))
 		return false;
 	asks = fork();
 	if (!asks)
-		_exit(statvfs(".", &(struct statvfs){0}) && errno == EIO ? 0 : 1);
+		_exit(ask_storage() && errno == EIO ? 0 : 1);
 	/* Not by "..", which would ask storage. */
 	snprintf(mount, sizeof(mount), "%.*s", (int)(strrchr(here, '/') - here), here);
-	return asks > 0 && is_done("lost statfs 0", before + 1) && umount2(mount, MNT_FORCE) &&
+	return asks > 0 && is_done("lost getattr 0", before + 1) && umount2(mount, MNT_FORCE) &&
 	       errno == EBUSY && waitpid(asks, &status, 0) == asks && !status;
 }
 
@@ -621,7 +627,6 @@ void locks_lost_area(void)
 {
 	const int start = SYNC_FILE_RANGE_WRITE;
 	int fd = -1, second = -1;
-	struct statvfs any;
 	char *map;
 
 	NEED(getenv("WANTED") && (fd = open("f", O_CREAT | O_RDWR, 0600)) >= 0);
@@ -636,7 +641,7 @@ void locks_lost_area(void)
 	NEED(storage_does("stop"));
 	CHECK(!sync_file_range(fd, 0, PAGE, start));
 	NEED(storage_does("crash"));
-	CHECK(!statvfs(".", &any)); /* this node knows the new daemon */
+	CHECK(!ask_storage()); /* this node knows the new daemon */
 	CHECK(loads_end(map));
 	FAILS(fsync(fd), EIO);
 	FAILS(fsync(second), EIO);
@@ -653,7 +658,6 @@ void locks_lost_area(void)
 
 void locks_kept_area(void)
 {
-	struct statvfs any;
 	struct node n;
 	int fd, free_fd, unstable;
 	char c;
@@ -680,7 +684,7 @@ void locks_kept_area(void)
 	      !sync_file_range(unstable, 0, 0, SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER));
 	NEED(storage_does("save") && storage_does("crash"));
 	CHECK(!wanted(FLOCK, F_WRLCK, 0, 0));
-	CHECK(!statvfs(".", &any)); /* this node knows the new daemon too */
+	CHECK(!ask_storage()); /* this node knows the new daemon too */
 	FAILS(fsync(unstable), EIO);
 	FAILS(fallocate(unstable, 0, 0, PAGE), EIO);
 	close(unstable);
