@@ -12,7 +12,6 @@
  *   -s SEED    replays a run (default: from the clock); the seed is printed first
  *   -n COUNT   operations (1000)
  *   -l BYTES   most bytes of the file (262144)
- *   -a         no appends: a daemon that restarts during one may do it twice
  *
  * SIGTERM ends the run after the current operation, with the final check.
  *
@@ -43,8 +42,7 @@ static struct {
 	uint64_t seed;
 	unsigned int count;
 	uint32_t longest;
-	bool appends;
-} opt = {.count = 1000, .longest = 262144, .appends = true};
+} opt = {.count = 1000, .longest = 262144};
 
 static const char *path[2];
 static unsigned int sides, side;
@@ -270,7 +268,7 @@ static void op_append(void)
 	const uint32_t bytes = below(LEAST(opt.longest - size) + 1), at = size;
 	int append;
 
-	if (!bytes || !opt.appends)
+	if (!bytes)
 		return;
 	tell("append", at, bytes);
 	append = open(path[side], O_WRONLY | O_APPEND);
@@ -391,7 +389,7 @@ static void on_term(int signal)
 
 static int usage(void)
 {
-	fprintf(stderr, "usage: coop-fsx [-s SEED] [-n COUNT] [-l BYTES] [-a] FILE [FILE2]\n");
+	fprintf(stderr, "usage: coop-fsx [-s SEED] [-n COUNT] [-l BYTES] FILE [FILE2]\n");
 	return 2;
 }
 
@@ -404,7 +402,7 @@ int main(int argc, char **argv)
 	sigaction(SIGTERM, &term, NULL);
 	clock_gettime(CLOCK_REALTIME, &now);
 	opt.seed = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-	while ((c = getopt(argc, argv, "s:n:l:a")) != -1) {
+	while ((c = getopt(argc, argv, "s:n:l:")) != -1) {
 		switch (c) {
 		case 's':
 			opt.seed = strtoull(optarg, NULL, 0);
@@ -414,9 +412,6 @@ int main(int argc, char **argv)
 			break;
 		case 'l':
 			opt.longest = (uint32_t)strtoul(optarg, NULL, 0);
-			break;
-		case 'a':
-			opt.appends = false;
 			break;
 		default:
 			return usage();
