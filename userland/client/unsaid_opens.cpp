@@ -58,7 +58,9 @@ std::uint64_t unsaid_opens::add(const handle &fh, const caller &who, int flags)
 	const std::uint64_t id = storage_->new_open_id();
 	{
 		std::lock_guard lock(mutex_);
-		opens_.emplace(id, open_file{fh, who, flags, clock::now(), {}});
+		// The program has the file by now, whatever becomes of the name that led to it.
+		opens_.emplace(id,
+			       open_file{fh, who, flags & ~storage::open_named, clock::now(), {}});
 	}
 	book_.keep(fh, 1);
 	return id;

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <deque>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 
 #include "storage_stub.hpp"
@@ -18,9 +19,10 @@ class slow_storage : public storage_stub
 {
 public:
 	std::uint64_t new_open_id() override { return ++last_; }
-	void open_as(std::uint64_t, const caller &, const handle &, int,
+	void open_as(std::uint64_t, const caller &, const handle &, int how,
 		     std::function<void(int)> done) override
 	{
+		flags = how;
 		reports.push_back(std::move(done));
 	}
 	void close_reader(const handle &, std::uint64_t open_id) override
@@ -29,6 +31,7 @@ public:
 	}
 
 	std::deque<std::function<void(int)>> reports;
+	int flags = 0; // of the last report
 	std::vector<std::uint64_t> closed;
 
 private:
@@ -66,6 +69,15 @@ protected:
 };
 
 } // namespace
+
+// Meanwhile its name may have come to mean another file.
+TEST_F(client_unsaid_opens, a_report_does_not_ask_for_the_name)
+{
+	id = opens.add("f", {1, 1, {}}, O_RDONLY | storage::open_named);
+	report();
+	EXPECT_EQ(storage.flags, O_RDONLY);
+	answer(0);
+}
 
 TEST_F(client_unsaid_opens, what_storage_has_not_opened_is_not_closed)
 {
