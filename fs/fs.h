@@ -60,6 +60,7 @@ struct coop_options {
 	bool commit_on_close;
 	bool ib; /* exchange pages with peers */
 	struct coop_node_cfg node;
+	u32 engines;         /* of the node, see ib/shards.c */
 	bool tree;           /* take part in the forests of files that several nodes have open */
 	bool forward;        /* load for others, too, in these forests */
 	u32 wait_timeout_ms; /* for pages on their way to this node's parents */
@@ -83,7 +84,7 @@ struct coop_mount {
 	u32 id;                  /* /proc/fs/coopfs/<id> */
 	struct coop_options opt; /* tunables change under sb->s_umount */
 	struct coop_storage *storage;
-	struct coop_node *node; /* NULL: no cooperation */
+	struct coop_shards *shards; /* NULL: no cooperation */
 	struct coop_stats stats;
 	struct coop_proc *proc;
 	u64 cached_pages, cached_inodes;    /* with pages; when they were counted last: */

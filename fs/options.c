@@ -92,6 +92,8 @@ static const struct coop_option table[] = {
 	 AT(node.num_rrpc), .kind = NUMBER},
 	{"ib_num_srpc", "1 to 1024 requests in flight", "ib", 1, 1024, AT(node.num_srpc),
 	 .kind = NUMBER},
+	{"ib_engines", "1 to 8 engines that share the work", "ib", 1, COOP_SHARDS, AT(engines),
+	 .kind = NUMBER},
 	{"peer_timeout_ms", "1 to 10000", "ib", 1, 10000, AT(node.peer_timeout_ms), .kind = NUMBER,
 	 .tunable = true},
 	{"tree", "auto or off", "ib", 0, 0, AT(tree), .kind = AUTO},
@@ -478,6 +480,7 @@ int coop_options_begin(struct fs_context *fc, const struct coop_options *now)
 		opt->node.qkey = 0x1c00b;
 		opt->node.num_rrpc = 64;
 		opt->node.num_srpc = 64;
+		opt->engines = 1;
 		opt->node.peer_timeout_ms = 200;
 		opt->tree = true;
 		opt->bundles = true;

@@ -167,7 +167,7 @@ static u64 window_take(struct coop_window *w, u64 pages, enum coop_source from, 
 /* The pages are unlocked. The caller still holds the window. */
 static void window_decided(struct coop_window *w, u64 pages)
 {
-	struct coop_node *node = w->mount->node;
+	struct coop_shards *shards = w->mount->shards;
 	bool all;
 
 	spin_lock(&w->lock);
@@ -180,14 +180,14 @@ static void window_decided(struct coop_window *w, u64 pages)
 	 * A serve counts itself before it looks at the windows. If it saw these pages as coming, it
 	 * held w->lock before we did, so we see its count. The node lives as long as any window.
 	 */
-	if (node && atomic_read(&coop_i(w->inode)->awaited))
-		coop_node_settled(node);
+	if (shards && atomic_read(&coop_i(w->inode)->awaited))
+		coop_shards_settled(shards);
 }
 
 void coop_window_accept(struct coop_window *w, u64 good, enum coop_source from)
 {
 	struct coop_inode *ci = coop_i(w->inode);
-	const bool keep = from == COOP_FROM_STORAGE && w->mount->node && w->content.version;
+	const bool keep = from == COOP_FROM_STORAGE && w->mount->shards && w->content.version;
 	u64 pages, bytes = 0;
 	bool same;
 
@@ -284,11 +284,11 @@ bool coop_window_join(struct coop_window *w, u64 index)
 
 void coop_window_start(struct coop_window *w)
 {
-	struct coop_node *node = w->mount->node;
+	struct coop_shards *shards = w->mount->shards;
 
 	INIT_WORK(&w->work, window_storage_work);
 	trace_coopfs_read(w);
-	if (node && w->content.version) {
+	if (shards && w->content.version) {
 		struct coop_node_fetch *f = &w->fetch;
 
 		f->fid = coop_i(w->inode)->fid;
@@ -298,7 +298,7 @@ void coop_window_start(struct coop_window *w)
 		f->n_openers = w->content.n_openers;
 		memcpy(f->openers, w->content.openers, sizeof(f->openers));
 		f->done = window_fetched;
-		if (!coop_node_fetch(f, node))
+		if (!coop_shards_fetch(f, shards))
 			return;
 	}
 	coop_window_from_storage(w);
@@ -307,8 +307,8 @@ void coop_window_start(struct coop_window *w)
 
 static u32 window_pages(const struct coop_mount *mount)
 {
-	return mount->node ? min_t(u32, coop_node_max_pages(mount->node), COOP_MAX_PAGES)
-			   : COOP_MAX_PAGES;
+	return mount->shards ? min_t(u32, coop_shards_max_pages(mount->shards), COOP_MAX_PAGES)
+			     : COOP_MAX_PAGES;
 }
 
 /*

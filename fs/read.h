@@ -98,7 +98,7 @@ struct coop_relay_ask {
 };
 /* Starts to load absent pages in the background. NULL: it cannot. Waits only for memory. */
 struct coop_relay *coop_relay_start(struct inode *inode, const struct coop_relay_ask *ask);
-/* Every page that can be loaded is in a window, or was. coop_node_settled() tells of it. */
+/* Every page that can be loaded is in a window, or was. coop_shards_settled() tells of it. */
 bool coop_relay_started(const struct coop_relay *relay);
 void coop_relay_put(struct coop_relay *relay);
 

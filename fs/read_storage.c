@@ -111,7 +111,7 @@ static void fill_redirected(struct work_struct *work)
 	f->relay = true;
 	f->budget_us = w->mount->opt.wait_timeout_ms * USEC_PER_MSEC;
 	f->done = fill_fetched;
-	if (!w->mount->node || coop_node_fetch(f, w->mount->node))
+	if (!w->mount->shards || coop_shards_fetch(f, w->mount->shards))
 		fill_insist(work);
 }
 
@@ -130,8 +130,8 @@ static void fill_redirect(struct coop_fill *fill, const struct coop_st_body *res
 	spin_lock(&w->lock);
 	w->at_storage &= ~fill_pages(fill);
 	spin_unlock(&w->lock);
-	if (w->mount->node && atomic_read(&coop_i(w->inode)->awaited))
-		coop_node_settled(w->mount->node);
+	if (w->mount->shards && atomic_read(&coop_i(w->inode)->awaited))
+		coop_shards_settled(w->mount->shards);
 	fill_later(fill, fill_redirected);
 }
 

@@ -178,7 +178,7 @@ static void relay_work(struct work_struct *work)
 		atomic_dec(&m->relays);
 	/* After the window is shown: see coop_relay_started(). */
 	smp_store_release(&relay->started, true);
-	coop_node_settled(m->node);
+	coop_shards_settled(m->shards);
 	coop_relay_put(relay);
 	coop_iput_later(inode);
 	memalloc_nofs_restore(nofs);

@@ -167,7 +167,7 @@ static size_t node_text(struct coop_mount *m, u32 node_id, char *text, size_t si
 
 	if (!node_id)
 		return scnprintf(text, size, "-");
-	if (m->node && coop_node_address(m->node, node_id, &addr))
+	if (m->shards && coop_shards_address(m->shards, node_id, &addr))
 		return scnprintf(text, size, "%pI6c", addr.gid);
 	return scnprintf(text, size, "node-%u", node_id);
 }

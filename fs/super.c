@@ -10,7 +10,7 @@
  * exit, also for a mount that failed half-way: it undoes what exists.
  *
  * The daemon's pushes start with the first reply, before there is a node. node_lock
- * orders them and the beginning and end of mount.node. The receiver of storage waits
+ * orders them and the beginning and end of mount.shards. The receiver of storage waits
  * for it, so nobody holds it while a device creates or destroys the node's objects.
  * (The daemon names members only to nodes that have registered, so none is missed.)
  */
@@ -37,8 +37,8 @@ static void push_join(void *host, u32 node_id, const struct coop_addr *addr)
 	struct coop_mount *m = host;
 
 	mutex_lock(&m->node_lock);
-	if (m->node)
-		coop_node_join(m->node, node_id, addr);
+	if (m->shards)
+		coop_shards_join(m->shards, node_id, addr);
 	mutex_unlock(&m->node_lock);
 }
 
@@ -47,8 +47,8 @@ static void push_leave(void *host, u32 node_id)
 	struct coop_mount *m = host;
 
 	mutex_lock(&m->node_lock);
-	if (m->node)
-		coop_node_leave(m->node, node_id);
+	if (m->shards)
+		coop_shards_leave(m->shards, node_id);
 	mutex_unlock(&m->node_lock);
 }
 
@@ -58,10 +58,10 @@ static void push_left(void *host)
 	u8 key[COOP_FABRIC_KEY];
 
 	mutex_lock(&m->node_lock);
-	if (m->node) {
-		coop_node_forget_all(m->node);
+	if (m->shards) {
+		coop_shards_forget_all(m->shards);
 		coop_storage_fabric_key(m->storage, key);
-		coop_node_rekey(m->node, key);
+		coop_shards_rekey(m->shards, key);
 		memzero_explicit(key, sizeof(key));
 	}
 	mutex_unlock(&m->node_lock);
@@ -400,26 +400,27 @@ static int connect_storage(struct fs_context *fc, struct coop_mount *m, struct i
 static int start_node(struct fs_context *fc, struct coop_mount *m)
 {
 	struct coop_node_cfg cfg = m->opt.node;
-	struct coop_node *node;
+	struct coop_shards *shards;
 	char why[COOP_WHY] = "";
 
 	cfg.net = fc->net_ns;
 	coop_storage_fabric_key(m->storage, cfg.fabric_key);
-	node = coop_node_create(&cfg, &m->stats, &coop_serve_ops, m, why, sizeof(why));
-	if (!IS_ERR(node)) {
+	shards = coop_shards_create(&cfg, m->opt.engines, &m->stats, &coop_serve_ops, m, why,
+				    sizeof(why));
+	if (!IS_ERR(shards)) {
 		mutex_lock(&m->node_lock);
-		m->node = node;
+		m->shards = shards;
 		/* push_left() may have brought a newer key while there was no node. */
 		coop_storage_fabric_key(m->storage, cfg.fabric_key);
-		coop_node_rekey(node, cfg.fabric_key);
+		coop_shards_rekey(shards, cfg.fabric_key);
 		mutex_unlock(&m->node_lock);
 	}
 	memzero_explicit(cfg.fabric_key, sizeof(cfg.fabric_key));
-	if (IS_ERR(node)) {
+	if (IS_ERR(shards)) {
 		errorfc(fc, "option 'ib': %s", why);
-		return PTR_ERR(node);
+		return PTR_ERR(shards);
 	}
-	coop_node_enter(node);
+	coop_shards_enter(shards);
 	return 0;
 }
 
@@ -428,7 +429,7 @@ static int add_proc(struct coop_mount *m)
 	const struct coop_proc_source source = {
 		.id = m->id,
 		.stats = &m->stats,
-		.node = m->node,
+		.shards = m->shards,
 		.host = m,
 		.options = proc_options,
 		.info = proc_info,
@@ -508,7 +509,7 @@ static int coop_fill_super(struct super_block *sb, struct fs_context *fc)
 /* Ends reads, serves and CLOSEs under way: afterwards only the VFS holds inodes. */
 static void quiesce(struct coop_mount *m)
 {
-	struct coop_node *node;
+	struct coop_shards *shards;
 
 	if (m->proc)
 		coop_proc_remove(m->proc);
@@ -523,22 +524,22 @@ static void quiesce(struct coop_mount *m)
 	 * asked for their pages (read_storage.c). Nor must an absent server, so abort the calls.
 	 * Again, because some that see the mark late begin after that.
 	 */
-	if (m->node)
-		coop_node_cancel(m->node);
+	if (m->shards)
+		coop_shards_cancel(m->shards);
 	while (!wait_event_timeout(
 		m->reads_gone, !atomic_read(&m->reads) && !atomic_read(&m->calls), QUIET_TIME)) {
-		if (m->node)
-			coop_node_cancel(m->node);
+		if (m->shards)
+			coop_shards_cancel(m->shards);
 		coop_storage_abort(m->storage);
 	}
 	coop_leases_stop(m);
 	coop_locks_keep_stop(m);
 	mutex_lock(&m->node_lock);
-	node = m->node;
-	m->node = NULL;
+	shards = m->shards;
+	m->shards = NULL;
 	mutex_unlock(&m->node_lock);
-	if (node)
-		coop_node_destroy(node);
+	if (shards)
+		coop_shards_destroy(shards);
 	if (m->wq)
 		flush_work(&m->iput_work);
 }
@@ -603,8 +604,8 @@ static int coop_reconfigure(struct fs_context *fc)
 	m->opt.node.serve_mbps = opt->node.serve_mbps;
 	tune_bdi(m);
 	coop_storage_tune(m->storage, opt->soft, opt->timeo_ds * 100);
-	if (m->node)
-		coop_node_tune(m->node, opt->node.peer_timeout_ms, opt->node.serve_mbps);
+	if (m->shards)
+		coop_shards_tune(m->shards, opt->node.peer_timeout_ms, opt->node.serve_mbps);
 	return 0;
 }
 

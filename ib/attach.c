@@ -39,7 +39,11 @@ static void engine_config(const struct coop_rnic *r, struct coop_engine_cfg *e)
 	memset(e, 0, sizeof(*e));
 	get_random_bytes(&e->seed, sizeof(e->seed));
 	memcpy(e->key, cfg->fabric_key, sizeof(e->key));
-	e->self = r->self;
+	if (!r->node->shard || !coop_shards_address_of(r->node, &e->self))
+		e->self = r->self; /* a shard without the address of all is told it when there is
+				      one */
+	e->shards = r->node->shards ? r->node->shards->n : 1;
+	e->shard = r->node->shard;
 	e->page_shift = PAGE_SHIFT;
 	e->mtu = r->mtu;
 	e->max_fetches = r->n_fetch;
@@ -106,6 +110,30 @@ static void keep_figures(struct coop_node *node)
 		to[i] += from[i];
 }
 
+static int find_port(struct coop_node *node, struct coop_port *port, char *why, size_t size)
+{
+	struct coop_port first;
+	struct coop_node_cfg *cfg;
+	int err;
+
+	if (!node->shard)
+		return coop_port_find(&node->cfg, port, why, size);
+	if (!coop_shards_port(node, &first)) {
+		snprintf(why, size, "the mount's first engine has no device");
+		return -ENODEV;
+	}
+	cfg = kmemdup(&node->cfg, sizeof(*cfg), coop_node_gfp(node));
+	if (!cfg)
+		return -ENOMEM;
+	/* The device is there: its removal visits the first, and so the list of nodes, before us.
+	 */
+	strscpy(cfg->devname, dev_name(&first.dev->dev), sizeof(cfg->devname));
+	cfg->port = first.num;
+	err = coop_port_find(cfg, port, why, size);
+	kfree_sensitive(cfg);
+	return err;
+}
+
 int coop_node_attach(struct coop_node *node, char *why, size_t size)
 {
 	struct coop_engine *engine, *old;
@@ -116,7 +144,7 @@ int coop_node_attach(struct coop_node *node, char *why, size_t size)
 	int err;
 
 	lockdep_assert_held(&node->attach_lock);
-	err = coop_port_find(&node->cfg, &port, why, size);
+	err = find_port(node, &port, why, size);
 	if (err)
 		return err;
 	r = coop_rnic_create(node, &port, why, size);
@@ -146,8 +174,10 @@ int coop_node_attach(struct coop_node *node, char *why, size_t size)
 	coop_engine_rekey(engine, node->cfg.fabric_key, now); /* it may have changed since */
 	node->engine = engine;
 	node->max_pages = min_t(u32, coop_engine_max_pages(engine), r->fetch_pages);
-	node->rnic = r;
-	node->up = true;
+	if (node->shards)
+		coop_mail_clear(node->shard ? &node->mail : &node->shards->out);
+	WRITE_ONCE(node->rnic, r);
+	WRITE_ONCE(node->up, true);
 	coop_ctrl_repost(r, now);
 	mutex_unlock(&node->lock);
 	memalloc_noio_restore(flags);
@@ -182,7 +212,7 @@ void coop_node_detach(struct coop_node *node)
 	lockdep_assert_held(&node->attach_lock);
 	flags = memalloc_noio_save();
 	mutex_lock(&node->lock);
-	node->up = false;
+	WRITE_ONCE(node->up, false);
 	r->closing = true;
 	list_for_each_entry_safe(f, next, &node->fetches, link)
 		coop_engine_cancel(node->engine, f->id, now);
@@ -206,7 +236,7 @@ void coop_node_detach(struct coop_node *node)
 	}
 	coop_pump_drain(node, now);
 	WARN_ON_ONCE(!list_empty(&node->fetches) || r->n_serving);
-	node->rnic = NULL;
+	WRITE_ONCE(node->rnic, NULL);
 	lose(node);
 	mutex_unlock(&node->lock);
 	memalloc_noio_restore(flags);
@@ -221,10 +251,14 @@ void coop_node_announce(struct coop_node *node)
 	bool up;
 
 	lockdep_assert_held(&node->attach_lock);
+	/* Nobody is told of a shard, and nobody before the host knows of the node. */
+	if (node->shard || !node->entered || node->leaving)
+		return;
 	up = coop_node_self(node, &self);
 	if (!memcmp(&self, &node->announced, sizeof(self)))
 		return;
 	node->announced = self;
+	coop_shards_moved(node);
 	if (node->ops->address)
 		node->ops->address(node->host, up ? &self : NULL, coop_node_mbps(node));
 }

@@ -266,6 +266,8 @@ void coop_ctrl_send(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
 	struct coop_ctrl *c = &r->ctrl;
 	u32 i;
 
+	if (coop_shards_relay(r->node, tx))
+		return;
 	if (r->closing || !c->n_free || tx->len > COOP_CTRL_MAX) {
 		dropped(r, false, r->closing ? COOP_DROP_CLOSING : COOP_DROP_NO_BUFFER);
 		return;
@@ -372,8 +374,63 @@ static void arrived(struct coop_rnic *r, struct coop_ctrl *c, u32 i, const struc
 		return;
 	}
 	trace_coopfs_ctrl_receive(r, coop_bufs_at(&c->rx, i), c->rx_len[i], &c->rx_from[i]);
+	if (coop_shards_route(r->node, &c->rx_from[i], coop_bufs_at(&c->rx, i), c->rx_len[i])) {
+		c->rx_idle[c->n_idle++] = (u16)i;
+		return;
+	}
 	if (!must_wait(r, i, now))
 		deliver(r, i, now);
+}
+
+/* Messages that came to the address of all shards for this one. */
+static u32 receive_mail(struct coop_rnic *r, u64 now)
+{
+	struct coop_ctrl *c = &r->ctrl;
+	u32 n, i;
+
+	for (n = 0; n < COOP_BATCH && c->n_idle && !r->closing; n++) {
+		if (coop_mail_empty(&r->node->mail))
+			break;
+		i = c->rx_idle[c->n_idle - 1];
+		coop_bufs_to_cpu(&c->rx, i);
+		c->rx_len[i] =
+			coop_mail_take(&r->node->mail, &c->rx_from[i], coop_bufs_at(&c->rx, i));
+		if (!c->rx_len[i])
+			break;
+		c->n_idle--;
+		if (!must_wait(r, i, now))
+			deliver(r, i, now);
+	}
+	return n;
+}
+
+/* Messages of the other shards, which this one sends. */
+static u32 send_mail(struct coop_rnic *r, u64 now)
+{
+	struct coop_ctrl *c = &r->ctrl;
+	struct coop_addr to;
+	u32 n, i, len;
+
+	/* The first's own messages need buffers, too. */
+	for (n = 0; n < COOP_BATCH && c->n_free > COOP_CTRL_SENDS / 4 && !r->closing; n++) {
+		if (coop_mail_empty(&r->node->shards->out))
+			break;
+		i = c->tx_free[c->n_free - 1];
+		coop_bufs_to_cpu(&c->tx, i);
+		len = coop_mail_take(&r->node->shards->out, &to, coop_bufs_at(&c->tx, i));
+		if (!len)
+			break;
+		c->n_free--;
+		coop_ctrl_launch(r, c, i, len, &to, now);
+	}
+	return n;
+}
+
+u32 coop_ctrl_mail(struct coop_rnic *r, u64 now)
+{
+	if (!r->node->shards)
+		return 0;
+	return r->node->shard ? receive_mail(r, now) : send_mail(r, now);
 }
 
 void coop_ctrl_resume(struct coop_rnic *r, struct coop_ah *ah, u64 now)
@@ -505,8 +562,8 @@ static void repost(struct coop_rnic *r, struct coop_ctrl *c, u64 now)
 
 	if (c->dead && !c->n_posted && !in_flight(c) && c->qp.ib && !r->closing)
 		revive(r, c, now);
-	while (c->n_idle && c->qp.ready && !r->closing) {
-		n = min_t(u32, c->n_idle, COOP_BATCH);
+	while (c->n_idle > c->n_kept && c->qp.ready && !r->closing) {
+		n = min_t(u32, c->n_idle - c->n_kept, COOP_BATCH);
 		posted = post_batch(r, c, &c->rx_idle[c->n_idle - n], n);
 		coop_count(r->node->stats, COOP_C_RECV_POSTED, posted);
 		for (i = 0; i < posted; i++)
@@ -568,6 +625,7 @@ int coop_ctrl_create(struct coop_rnic *r, struct coop_ctrl *c)
 		return err; /* coop_rnic_destroy() frees what was created */
 	for (i = 0; i < COOP_CTRL_RECVS; i++)
 		c->rx_idle[c->n_idle++] = (u16)i;
+	c->n_kept = r->node->shard ? COOP_CTRL_RECVS / 2 : 0;
 	for (i = 0; i < COOP_CTRL_SENDS; i++)
 		c->tx_free[c->n_free++] = (u16)i;
 	c->qp.kind = c == &r->data ? COOP_QP_DATA : COOP_QP_CTRL;

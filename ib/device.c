@@ -146,7 +146,8 @@ static void leave(struct coop_node *node, const struct ib_device *ib)
 		return;
 	mutex_lock(&node->attach_lock);
 	if (node->rnic && node->rnic->port.dev == ib) {
-		coop_count(node->stats, COOP_C_DEVICE_REMOVALS, 1);
+		if (!node->shard)
+			coop_count(node->stats, COOP_C_DEVICE_REMOVALS, 1);
 		coop_node_detach(node);
 		coop_node_announce(node);
 	}

@@ -15,6 +15,8 @@
  *                                           storage through ops->address()
  *   none of these, and the event was the MTU change of a network device
  *                                        -> nothing
+ *   a shard, and the first one is elsewhere or has another address
+ *                                        -> follow it
  *   none of these, any other event       -> the paths to peers may have changed:
  *                                           retire the address handles
  */
@@ -22,11 +24,23 @@
 
 #define NO_MEMORY_PAUSE (2 * HZ)
 
+/* A shard whose first one is on another port, or on none. */
+static bool strayed(struct coop_node *node)
+{
+	struct coop_port first;
+
+	return node->shard &&
+	       (!coop_shards_port(node, &first) || first.dev != node->rnic->port.dev ||
+		first.num != node->rnic->port.num);
+}
+
 static bool must_leave(struct coop_node *node, const struct coop_port *port)
 {
 	const struct coop_rnic *r = node->rnic;
 	bool without;
 
+	if (strayed(node))
+		return true;
 	mutex_lock(&node->lock); /* the pump has none while it replaces one */
 	without = !r->ctrl.qp.ib || (node->cfg.lines && !r->data.qp.ib);
 	mutex_unlock(&node->lock);
@@ -43,8 +57,13 @@ static bool same_address(const struct coop_port *a, const struct coop_port *b)
 static void follow(struct coop_node *node, const struct coop_port *port, bool up)
 {
 	struct coop_rnic *r = node->rnic;
+	struct coop_addr of_all;
 	bool paths;
 
+	/* Until the first has the address of the port, the others' source would not match it. */
+	if (node->shard)
+		up &= coop_shards_address_of(node, &of_all) && of_all.lid == port->lid &&
+		      !memcmp(of_all.gid, port->gid.raw, sizeof(of_all.gid));
 	mutex_lock(&node->lock);
 	/* Stopped, or without a queue pair since must_leave() looked: the next refresh sees it. */
 	if (r->closing || !r->ctrl.qp.ib || (node->cfg.lines && !r->data.qp.ib)) {
@@ -53,11 +72,11 @@ static void follow(struct coop_node *node, const struct coop_port *port, bool up
 	}
 	paths = atomic_xchg(&node->paths_changed, 0);
 	paths |= up != node->up || (up && !same_address(&r->port, port));
-	node->up = up;
+	WRITE_ONCE(node->up, up);
 	if (up) {
 		r->port = *port;
 		coop_rnic_address(r, &r->self);
-		coop_engine_set_self(node->engine, &r->self);
+		coop_engine_set_self(node->engine, node->shard ? &of_all : &r->self);
 		if (node->cfg.lines) {
 			r->data_qpn = r->data.qp.ib->qp_num;
 			node->cfg.lines->moved(node->host, coop_now_us());
@@ -83,8 +102,9 @@ void coop_refresh_work(struct work_struct *work)
 		port = node->rnic->port;
 		up = !coop_port_probe(&node->cfg, &port, why, sizeof(why));
 		if (!must_leave(node, &port)) {
-			if (node->cfg.lines)
-				; /* its host learns it by silence */
+			if (node->cfg.lines || node->shard)
+				; /* its host learns it by silence; the first shard says it for all
+				   */
 			else if (!up && node->up)
 				pr_warn("coopfs: reads go to storage until this is fixed: %s\n",
 					why);
@@ -100,6 +120,12 @@ void coop_refresh_work(struct work_struct *work)
 			goto out;
 	}
 	err = coop_node_attach(node, why, sizeof(why));
+	if (!err && !node->shard)
+		coop_shards_moved(node); /* also if its address is the same as before */
+	if (node->shard && err && err != -ENOMEM && err != -ENODEV)
+		pr_warn("coopfs: one of the engines of a mount has no queue pairs: %s\n", why);
+	if (node->shard && err != -ENOMEM)
+		goto out;
 	if (!err)
 		pr_info("coopfs: attached to %s port %u\n", dev_name(&node->rnic->port.dev->dev),
 			node->rnic->port.num);

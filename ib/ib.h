@@ -202,6 +202,8 @@ int coop_node_add_by_hand(struct coop_node *node, const struct coop_addr *addr);
 
 /* For /proc: as the engine's functions of the same names. *cursor starts at 0. */
 bool coop_node_peer_next(struct coop_node *node, u32 *cursor, struct coop_peer_info *info);
+bool coop_node_peer_at(struct coop_node *node, const struct coop_addr *addr,
+		       struct coop_peer_info *info);
 bool coop_node_request_next(struct coop_node *node, u32 *cursor, struct coop_request_info *info);
 void coop_node_engine_stats(struct coop_node *node, struct coop_engine_stats *stats);
 void coop_node_reset_stats(struct coop_node *node);
@@ -209,5 +211,43 @@ void coop_node_reset_stats(struct coop_node *node);
 void coop_node_describe(struct coop_node *node, char *buf, size_t size);
 /* Sets the options that remount can change. */
 void coop_node_tune(struct coop_node *node, u32 peer_timeout_ms, u32 serve_mbps);
+
+/* ---- a mount's engines --------------------------------------------------------------------------
+ */
+
+/*
+ * What the file system calls: several nodes behind one address, so that several processors share
+ * the work of one mount; see shards.c. With one shard every call goes to the one node.
+ */
+struct coop_shards;
+
+/*
+ * As the functions of the same names in ib.h. n: 1 .. COOP_SHARDS; fewer are made where
+ * cfg->num_srpc, num_rrpc or serve_mbps, which they share, are too few. cfg->serve_mbps is for all
+ * together.
+ */
+struct coop_shards *coop_shards_create(const struct coop_node_cfg *cfg, u32 n,
+				       struct coop_stats *stats, const struct coop_node_ops *ops,
+				       void *host, char *why, size_t why_size);
+void coop_shards_destroy(struct coop_shards *s);
+int coop_shards_fetch(struct coop_node_fetch *f, struct coop_shards *s);
+void coop_shards_cancel(struct coop_shards *s);
+void coop_shards_settled(struct coop_shards *s);
+u32 coop_shards_max_pages(const struct coop_shards *s);
+bool coop_shards_self(struct coop_shards *s, struct coop_addr *self);
+void coop_shards_enter(struct coop_shards *s);
+void coop_shards_rekey(struct coop_shards *s, const u8 key[16]);
+void coop_shards_join(struct coop_shards *s, u32 node_id, const struct coop_addr *addr);
+void coop_shards_leave(struct coop_shards *s, u32 node_id);
+void coop_shards_forget_all(struct coop_shards *s);
+bool coop_shards_address(struct coop_shards *s, u32 node_id, struct coop_addr *addr);
+int coop_shards_add_by_hand(struct coop_shards *s, const struct coop_addr *addr);
+/* A peer of the first shard, with the sums of all; the worst health, the best round trip. */
+bool coop_shards_peer_next(struct coop_shards *s, u32 *cursor, struct coop_peer_info *info);
+bool coop_shards_request_next(struct coop_shards *s, u32 *cursor, struct coop_request_info *info);
+void coop_shards_engine_stats(struct coop_shards *s, struct coop_engine_stats *stats);
+void coop_shards_reset_stats(struct coop_shards *s);
+void coop_shards_describe(struct coop_shards *s, char *buf, size_t size);
+void coop_shards_tune(struct coop_shards *s, u32 peer_timeout_ms, u32 serve_mbps);
 
 #endif /* COOP_IB_H */

@@ -40,6 +40,7 @@ void coop_ib_exit(void)
 static void free_node(struct coop_node *node)
 {
 	coop_peers_free(node);
+	coop_mail_destroy(&node->mail);
 	kvfree(node->engine);
 	mutex_destroy(&node->lock);
 	mutex_destroy(&node->attach_lock);
@@ -71,8 +72,7 @@ static bool create_queues(struct coop_node *node)
 	return false;
 }
 
-/* Ends a node that is not attached to a device. */
-static void end_node(struct coop_node *node)
+void coop_node_end(struct coop_node *node)
 {
 	coop_node_unregister(node);
 	cancel_delayed_work_sync(&node->refresh);
@@ -89,6 +89,14 @@ struct coop_node *coop_node_create(const struct coop_node_cfg *cfg, struct coop_
 				   const struct coop_node_ops *ops, void *host, char *why,
 				   size_t why_size)
 {
+	return coop_node_create_shard(cfg, NULL, 0, stats, ops, host, why, why_size);
+}
+
+struct coop_node *coop_node_create_shard(const struct coop_node_cfg *cfg, struct coop_shards *s,
+					 u32 shard, struct coop_stats *stats,
+					 const struct coop_node_ops *ops, void *host, char *why,
+					 size_t why_size)
+{
 	struct coop_node *node;
 	int err;
 
@@ -96,6 +104,8 @@ struct coop_node *coop_node_create(const struct coop_node_cfg *cfg, struct coop_
 	if (!node)
 		goto no_memory;
 	node->cfg = *cfg;
+	node->shards = s;
+	node->shard = shard;
 	node->stats = stats;
 	node->ops = ops;
 	node->host = host;
@@ -117,7 +127,7 @@ struct coop_node *coop_node_create(const struct coop_node_cfg *cfg, struct coop_
 	hrtimer_init(&node->help, CLOCK_MONOTONIC, HRTIMER_MODE_REL_SOFT);
 	node->help.function = coop_pump_unhelped;
 	init_waitqueue_head(&node->idle);
-	if (!create_queues(node)) {
+	if ((s && shard && coop_mail_create(&node->mail)) || !create_queues(node)) {
 		free_node(node);
 		goto no_memory;
 	}
@@ -129,7 +139,7 @@ struct coop_node *coop_node_create(const struct coop_node_cfg *cfg, struct coop_
 	node->leaving = err;
 	mutex_unlock(&node->attach_lock);
 	if (err) {
-		end_node(node);
+		coop_node_end(node);
 		return ERR_PTR(err);
 	}
 	return node;
@@ -139,14 +149,19 @@ no_memory:
 	return ERR_PTR(-ENOMEM);
 }
 
-void coop_node_destroy(struct coop_node *node)
+void coop_node_stop(struct coop_node *node)
 {
 	mutex_lock(&node->attach_lock);
 	node->leaving = true;
 	if (node->rnic)
 		coop_node_detach(node);
 	mutex_unlock(&node->attach_lock);
-	end_node(node);
+}
+
+void coop_node_destroy(struct coop_node *node)
+{
+	coop_node_stop(node);
+	coop_node_end(node);
 }
 
 int coop_node_fetch(struct coop_node_fetch *f, struct coop_node *node)
@@ -222,6 +237,7 @@ u32 coop_node_max_pages(const struct coop_node *node)
 void coop_node_enter(struct coop_node *node)
 {
 	mutex_lock(&node->attach_lock);
+	node->entered = true;
 	coop_node_announce(node);
 	mutex_unlock(&node->attach_lock);
 }
@@ -245,7 +261,7 @@ u32 coop_node_mbps(struct coop_node *node)
 	mutex_lock(&node->lock);
 	if (node->rnic)
 		link = node->rnic->port.mbps;
-	most = node->cfg.serve_mbps;
+	most = node->cfg.serve_mbps * (node->shards ? node->shards->n : 1);
 	mutex_unlock(&node->lock);
 	return link && most ? min(link, most) : max(link, most);
 }

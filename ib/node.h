@@ -44,13 +44,23 @@
 #include <linux/workqueue.h>
 
 #include "ib/ib.h"
+#include "ib/mail.h"
 #include "ib/rnic.h"
 
 #define COOP_PEERS_MAX   (4096 + 256) /* members that this node knows, plus some by hand */
 #define COOP_MEMBER_BITS 9            /* of the hash table of members */
 
+struct coop_shards {
+	u32 n;                               /* of node[], all of them once the mount is made */
+	struct coop_mail out;                /* what others send through the first */
+	struct coop_node *node[COOP_SHARDS]; /* the first is at the address */
+};
+
 struct coop_node {
 	struct coop_node_cfg cfg;
+	struct coop_shards *shards; /* NULL: it has its address alone */
+	u32 shard;                  /* its number among them */
+	struct coop_mail mail;      /* with shards: came to the first for this one */
 	struct coop_stats *stats;
 	const struct coop_node_ops *ops;
 	void *host;
@@ -59,6 +69,7 @@ struct coop_node {
 	u32 visits;               /* of removals of devices; likewise */
 	struct mutex attach_lock; /* protects attach and detach, which set 'rnic' */
 	bool leaving;             /* under attach_lock: never attach again */
+	bool entered;             /* under attach_lock: the host wants to know the address */
 
 	struct mutex lock;
 	struct coop_rnic *rnic;        /* NULL: no device */
@@ -155,6 +166,30 @@ void coop_pump_watch_data(struct coop_rnic *r);
 void coop_pump_arm(struct coop_node *node, u64 now);
 /* Calls done() of finished fetches; no lock held. */
 void coop_pump_report(struct coop_node *node);
+
+/*
+ * node.c: as coop_node_create(), for one of several; and coop_node_destroy() in two steps. Only
+ * when all are stopped, none has a pump any more that looks at another.
+ */
+struct coop_node *coop_node_create_shard(const struct coop_node_cfg *cfg, struct coop_shards *s,
+					 u32 shard, struct coop_stats *stats,
+					 const struct coop_node_ops *ops, void *host, char *why,
+					 size_t why_size);
+void coop_node_stop(struct coop_node *node);
+void coop_node_end(struct coop_node *node);
+
+/* shards.c */
+/* The message is for another shard, which has it now, or it is lost. */
+bool coop_shards_route(struct coop_node *node, const struct coop_addr *from, const void *buf,
+		       u32 len);
+/* The message has to come from the address: the first sends it. */
+bool coop_shards_relay(struct coop_node *node, const struct coop_tx *tx);
+/* The first one's port and address are not what they were: the others look. */
+void coop_shards_moved(struct coop_node *first);
+/* The port of the first shard, for another; false: it has none now. */
+bool coop_shards_port(struct coop_node *node, struct coop_port *port);
+/* The address of all; false: there is none now. */
+bool coop_shards_address_of(struct coop_node *node, struct coop_addr *self);
 
 /* attach.c: attach_lock held, lock not. */
 int coop_node_attach(struct coop_node *node, char *why, size_t size);

@@ -373,6 +373,17 @@ bool coop_node_peer_next(struct coop_node *node, u32 *cursor, struct coop_peer_i
 	return any;
 }
 
+bool coop_node_peer_at(struct coop_node *node, const struct coop_addr *addr,
+		       struct coop_peer_info *info)
+{
+	bool any;
+
+	mutex_lock(&node->lock);
+	any = coop_engine_peer_at(node->engine, addr, info);
+	mutex_unlock(&node->lock);
+	return any;
+}
+
 bool coop_node_request_next(struct coop_node *node, u32 *cursor, struct coop_request_info *info)
 {
 	bool any;

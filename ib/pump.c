@@ -248,8 +248,9 @@ static bool turn(struct coop_node *node)
 		n = poll_queue(r, r->rcq, true, now);
 		data = !n || round + 1 == ROUNDS_PER_TURN || now - began >= BEHIND_US;
 		n += poll_queue(r, r->scq, false, now);
+		coop_ctrl_repost(r, now); /* first: it may replace the queue pair */
+		n += coop_ctrl_mail(r, now);
 		dry = !n;
-		coop_ctrl_repost(r, now);
 		drain(node, data, now);
 	}
 	if (coop_engine_overdue(node->engine, dry, now)) {

@@ -50,6 +50,7 @@ struct coop_ctrl {
 	u32 n_idle;                   /* entries of rx_idle */
 	u32 n_free;                   /* entries of tx_free */
 	u32 n_waiting;                /* buffers that wait for address handles */
+	u32 n_kept;                   /* of rx_idle, never posted: for mail */
 	bool dead;                    /* waits for its WRs to complete, then is recycled */
 	u16 rx_idle[COOP_CTRL_RECVS]; /* buffers to post again */
 	u16 tx_free[COOP_CTRL_SENDS];
@@ -204,6 +205,8 @@ void coop_ctrl_completed(struct coop_rnic *r, struct coop_ctrl *c, const struct 
 			 bool recv, u64 now);
 /* Posts the sends that were built. Whoever builds some calls it before the lock is dropped. */
 void coop_ctrl_flush(struct coop_rnic *r, u64 now);
+/* Takes messages of other shards out of the mailboxes; returns how many. */
+u32 coop_ctrl_mail(struct coop_rnic *r, u64 now);
 /* Posts receives again on all of them. */
 void coop_ctrl_repost(struct coop_rnic *r, u64 now);
 /* The message in a buffer of c->tx that was taken from c->tx_free. */

@@ -28,7 +28,7 @@ static int show_ibaddr(struct seq_file *m, void *unused)
 {
 	const struct coop_proc *proc = m->private;
 
-	coop_show_addresses(m, proc->source.node);
+	coop_show_addresses(m, proc->source.shards);
 	return 0;
 }
 
@@ -36,7 +36,7 @@ static int show_peers(struct seq_file *m, void *unused)
 {
 	const struct coop_proc *proc = m->private;
 
-	coop_show_peers(m, proc->source.node);
+	coop_show_peers(m, proc->source.shards);
 	return 0;
 }
 
@@ -44,14 +44,14 @@ static int show_requests(struct seq_file *m, void *unused)
 {
 	const struct coop_proc *proc = m->private;
 
-	coop_show_requests(m, proc->source.node);
+	coop_show_requests(m, proc->source.shards);
 	return proc->source.requests(m, proc->source.host);
 }
 
 static int show_stats(struct seq_file *m, void *unused)
 {
 	const struct coop_proc *proc = m->private;
-	const int err = coop_show_stats(m, proc->source.stats, proc->source.node);
+	const int err = coop_show_stats(m, proc->source.stats, proc->source.shards);
 
 	if (!err)
 		proc->source.gauges(m, proc->source.host);
@@ -71,7 +71,7 @@ static int show_info(struct seq_file *m, void *unused)
 	const struct coop_proc *proc = m->private;
 
 	proc->source.info(m, proc->source.host);
-	coop_show_device(m, proc->source.node);
+	coop_show_device(m, proc->source.shards);
 	return 0;
 }
 
@@ -82,7 +82,7 @@ static ssize_t write_ibaddr(struct file *file, const char __user *text, size_t l
 	struct coop_addr addr;
 	int err;
 
-	if (!proc->source.node)
+	if (!proc->source.shards)
 		return -EOPNOTSUPP;
 	if (len > sizeof(line))
 		return -EINVAL;
@@ -90,7 +90,7 @@ static ssize_t write_ibaddr(struct file *file, const char __user *text, size_t l
 		return -EFAULT;
 	err = coop_addr_parse(line, len, &addr);
 	if (!err)
-		err = coop_node_add_by_hand(proc->source.node, &addr);
+		err = coop_shards_add_by_hand(proc->source.shards, &addr);
 	return err ? err : (ssize_t)len;
 }
 
@@ -99,8 +99,8 @@ static ssize_t write_stats(struct file *file, const char __user *text, size_t le
 	const struct coop_proc *proc = pde_data(file_inode(file));
 
 	coop_stats_reset(proc->source.stats);
-	if (proc->source.node)
-		coop_node_reset_stats(proc->source.node);
+	if (proc->source.shards)
+		coop_shards_reset_stats(proc->source.shards);
 	return len;
 }
 

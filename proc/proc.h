@@ -24,7 +24,7 @@ struct seq_file;
 struct coop_proc_source {
 	u32 id;
 	struct coop_stats *stats;
-	struct coop_node *node; /* NULL: none */
+	struct coop_shards *shards; /* NULL: none */
 	void *host;
 	void (*options)(struct seq_file *m, void *host); /* one "option=value" a line */
 	void (*info)(struct seq_file *m, void *host);    /* one "key value" a line */

@@ -25,26 +25,26 @@ static void show_address(struct seq_file *m, const struct coop_addr *addr)
 		seq_printf(m, "%s\n", text);
 }
 
-void coop_show_addresses(struct seq_file *m, struct coop_node *node)
+void coop_show_addresses(struct seq_file *m, struct coop_shards *shards)
 {
 	struct coop_peer_info peer;
 	struct coop_addr self;
 	u32 cursor = 0;
 
-	if (!node)
+	if (!shards)
 		return;
-	if (coop_node_self(node, &self))
+	if (coop_shards_self(shards, &self))
 		show_address(m, &self);
-	while (coop_node_peer_next(node, &cursor, &peer))
+	while (coop_shards_peer_next(shards, &cursor, &peer))
 		show_address(m, &peer.addr);
 }
 
-void coop_show_peers(struct seq_file *m, struct coop_node *node)
+void coop_show_peers(struct seq_file *m, struct coop_shards *shards)
 {
 	struct coop_peer_info p;
 	u32 cursor = 0;
 
-	while (node && coop_node_peer_next(node, &cursor, &p)) {
+	while (shards && coop_shards_peer_next(shards, &cursor, &p)) {
 		seq_printf(m, "peer gid=%pI6c lid=0x%04x qpn=0x%06x sl=%u origin=%s state=%s",
 			   p.addr.gid, p.addr.lid, p.addr.qpn, p.addr.sl,
 			   coop_peer_origin_name(p.origin), coop_peer_health_name(p.health));
@@ -57,12 +57,12 @@ void coop_show_peers(struct seq_file *m, struct coop_node *node)
 	}
 }
 
-void coop_show_requests(struct seq_file *m, struct coop_node *node)
+void coop_show_requests(struct seq_file *m, struct coop_shards *shards)
 {
 	struct coop_request_info r;
 	u32 cursor = 0;
 
-	while (node && coop_node_request_next(node, &cursor, &r))
+	while (shards && coop_shards_request_next(shards, &cursor, &r))
 		seq_printf(m,
 			   "%s id=0x%08x state=%s fid=%016llx%016llx version=0x%llx first=%llu "
 			   "pages=%u peer=0x%x attempt=%u age_us=%llu\n",
@@ -72,11 +72,11 @@ void coop_show_requests(struct seq_file *m, struct coop_node *node)
 
 #define SHOW(kind, key, field) seq_printf(m, kind " " key " %llu\n", (u64)s.field)
 
-static void show_engine(struct seq_file *m, struct coop_node *node)
+static void show_engine(struct seq_file *m, struct coop_shards *shards)
 {
 	struct coop_engine_stats s;
 
-	coop_node_engine_stats(node, &s);
+	coop_shards_engine_stats(shards, &s);
 	SHOW("fetch", "fetches", fetches);
 	SHOW("fetch", "fetches_full", fetches_full);
 	SHOW("fetch", "fetches_partial", fetches_partial);
@@ -151,7 +151,7 @@ static void show_sources(struct seq_file *m, const struct coop_stats_block *sum)
 	}
 }
 
-int coop_show_stats(struct seq_file *m, const struct coop_stats *stats, struct coop_node *node)
+int coop_show_stats(struct seq_file *m, const struct coop_stats *stats, struct coop_shards *shards)
 {
 	struct coop_stats_block *sum = kmalloc(sizeof(*sum), GFP_KERNEL);
 	int c;
@@ -170,17 +170,17 @@ int coop_show_stats(struct seq_file *m, const struct coop_stats *stats, struct c
 			seq_printf(m, "%s %s %llu\n", coop_counter_kind(c), coop_counter_name(c),
 				   sum->count[c]);
 	kfree(sum);
-	if (node)
-		show_engine(m, node);
+	if (shards)
+		show_engine(m, shards);
 	return 0;
 }
 
-void coop_show_device(struct seq_file *m, struct coop_node *node)
+void coop_show_device(struct seq_file *m, struct coop_shards *shards)
 {
 	char line[160];
 
-	if (node)
-		coop_node_describe(node, line, sizeof(line));
+	if (shards)
+		coop_shards_describe(shards, line, sizeof(line));
 	else
 		strscpy(line, "none", sizeof(line));
 	seq_printf(m, "endpoint %s\n", line);

@@ -24,14 +24,9 @@ static void ping(struct coop_engine *e, struct coop_peer *p, u64 id, u64 now)
 	coop_peer_asked(p, now);
 }
 
-static u64 ping_id(struct coop_engine *e, const struct coop_peer *p)
-{
-	return (coop_random(&e->random) & 0xffffffff00000000ull) | p->id;
-}
-
 static void probe(struct coop_engine *e, struct coop_peer *p, u64 now)
 {
-	u64 id = ping_id(e, p);
+	u64 id = coop_request_id(e, p->id);
 
 	ping(e, p, id, now);
 	coop_peer_report(e, p, coop_peer_probe(p, coop_engine_silence(e), now, id), now);
@@ -54,7 +49,7 @@ void coop_peer_silence(struct coop_engine *e, struct coop_peer *p, u64 now)
 	coop_peer_report(e, p, coop_peer_silent(p, now), now);
 	if (p->health != COOP_PEER_SUSPECT)
 		return;
-	ping(e, p, ping_id(e, p), now);
+	ping(e, p, coop_request_id(e, p->id), now);
 	coop_timer_set(&e->timers, e->n_fetch + peer_slot(e, p),
 		       p->silent_since + coop_engine_silence(e));
 }
@@ -138,6 +133,40 @@ int coop_engine_peer_del(struct coop_engine *e, const struct coop_addr *addr, u3
 	return gone < 0 ? gone : 0;
 }
 
+static void describe(const struct coop_peer *p, struct coop_peer_info *out)
+{
+	memset(out, 0, sizeof(*out));
+	out->id = p->id;
+	out->addr = p->addr;
+	out->origin = p->origin;
+	out->health = p->health;
+	out->srtt_us = p->srtt_us;
+	out->rttvar_us = p->rttvar_us;
+	out->fails_in_row = p->fails;
+	out->in_flight = p->in_flight;
+	out->fetches = p->fetches;
+	out->hits = p->hits;
+	out->misses = p->misses;
+	out->failures = p->failures;
+	out->pages = p->pages;
+	out->bytes = p->bytes;
+	out->served_pages = p->served_pages;
+	out->served_bytes = p->served_bytes;
+	out->busy = p->busy;
+	out->probe_at = p->health == COOP_PEER_OPEN ? p->probe_at : 0;
+}
+
+bool coop_engine_peer_at(const struct coop_engine *e, const struct coop_addr *addr,
+			 struct coop_peer_info *out)
+{
+	const u32 slot = coop_peers_find(&e->peers, addr);
+
+	if (slot == COOP_NONE)
+		return false;
+	describe(&e->peers.v[slot], out);
+	return true;
+}
+
 bool coop_engine_peer_next(const struct coop_engine *e, u32 *cursor, struct coop_peer_info *out)
 {
 	for (; *cursor < e->cfg.max_peers; (*cursor)++) {
@@ -145,25 +174,7 @@ bool coop_engine_peer_next(const struct coop_engine *e, u32 *cursor, struct coop
 
 		if (coop_idtab_id(&e->peers.ids, *cursor) == COOP_NONE)
 			continue;
-		memset(out, 0, sizeof(*out));
-		out->id = p->id;
-		out->addr = p->addr;
-		out->origin = p->origin;
-		out->health = p->health;
-		out->srtt_us = p->srtt_us;
-		out->rttvar_us = p->rttvar_us;
-		out->fails_in_row = p->fails;
-		out->in_flight = p->in_flight;
-		out->fetches = p->fetches;
-		out->hits = p->hits;
-		out->misses = p->misses;
-		out->failures = p->failures;
-		out->pages = p->pages;
-		out->bytes = p->bytes;
-		out->served_pages = p->served_pages;
-		out->served_bytes = p->served_bytes;
-		out->busy = p->busy;
-		out->probe_at = p->health == COOP_PEER_OPEN ? p->probe_at : 0;
+		describe(p, out);
 		(*cursor)++;
 		return true;
 	}

@@ -96,6 +96,20 @@ struct coop_engine {
 	u8 *ctrl;                /* COOP_CTRL_MAX: the message of the last TX */
 };
 
+/*
+ * The id of a request: random above 'low', which is the engine's own. The engines that share a
+ * control address also put their number in, because the answer comes to the address.
+ */
+static inline u64 coop_request_id(struct coop_engine *e, u32 low)
+{
+	u64 id = (coop_random(&e->random) & ~(u64)0xffffffff) | low;
+
+	if (e->cfg.shards > 1)
+		id = id << COOP_SHARD_BITS >> COOP_SHARD_BITS | (u64)e->cfg.shard
+									<< (64 - COOP_SHARD_BITS);
+	return id;
+}
+
 /* How long a peer that owes an answer may be silent before its circuit opens. */
 static inline u32 coop_engine_silence(const struct coop_engine *e)
 {

@@ -122,7 +122,8 @@ static bool cfg_valid(const struct coop_engine_cfg *cfg)
 	       in_range(cfg->max_peers, 1, MAX_PEERS) &&
 	       in_range(cfg->peer_timeout_us, 100, COOP_BUDGET_MOST_US) &&
 	       cfg->silence_us <= 1u << 30 && (!cfg->policy.rounds || cfg->policy.grace_share) &&
-	       in_range(cfg->window_bytes, 1, 1u << 30);
+	       in_range(cfg->window_bytes, 1, 1u << 30) && cfg->shards <= COOP_SHARDS &&
+	       cfg->shard < coop_max_u32(cfg->shards, 1);
 }
 
 size_t coop_engine_size(const struct coop_engine_cfg *cfg)
@@ -405,6 +406,27 @@ static void on_pong(struct coop_engine *e, const struct coop_msg *m, u64 now)
 	coop_peer_report(e, p, coop_peer_pong(p, now), now);
 }
 
+/*
+ * The peer that sent the message. A node whose engines share an address sends from queue pairs of
+ * their own; its REQUEST names the address, and so does the fetch that an answer is for.
+ */
+static struct coop_peer *speaker(struct coop_engine *e, const struct coop_msg *m,
+				 const struct coop_addr *src)
+{
+	u32 slot = coop_peers_find(&e->peers, src);
+	struct coop_peer *p = NULL;
+
+	if (slot != COOP_NONE)
+		return &e->peers.v[slot];
+	if (m->command == COOP_CMD_REQUEST)
+		slot = coop_peers_find(&e->peers, &m->u.request.reply);
+	if (slot != COOP_NONE)
+		p = &e->peers.v[slot];
+	else if (m->command & COOP_CMD_ANSWER)
+		p = coop_fetch_answerer(e, m);
+	return p && coop_addr_same_port(src, &p->addr) ? p : NULL;
+}
+
 void coop_engine_rx_ctrl(struct coop_engine *e, const void *buf, u32 len,
 			 const struct coop_addr *src, u64 now)
 {
@@ -412,7 +434,6 @@ void coop_engine_rx_ctrl(struct coop_engine *e, const void *buf, u32 len,
 	struct coop_addr to;
 	struct coop_peer *p;
 	enum coop_decode result;
-	u32 slot;
 
 	e->stats.ctrl_rx++;
 	result = coop_wire_decode(m, e->cfg.key, buf, len);
@@ -429,8 +450,7 @@ void coop_engine_rx_ctrl(struct coop_engine *e, const void *buf, u32 len,
 		refuse_unknown(e, m, result, &to, now);
 		return;
 	}
-	slot = coop_peers_find(&e->peers, src);
-	p = slot == COOP_NONE ? NULL : &e->peers.v[slot];
+	p = speaker(e, m, src);
 	if (p) {
 		coop_peer_spoke(e, p, now);
 		if (m->command != COOP_CMD_FORWARD)

@@ -60,6 +60,7 @@ extern "C" {
 #define COOP_BUDGET_MOST_US (1u << 30)
 #define COOP_KEPT_SEGS      16  /* datagrams that a COMMIT hardly overtakes; see lookup_kept */
 #define COOP_CTRL_MAX       512 /* bytes of a control message; never more than the MTU either */
+#define COOP_SHARDS         8   /* engines that one control address may have */
 #define COOP_PAGE_MIN_SHIFT 12
 #define COOP_PAGE_MAX_SHIFT 16
 #define COOP_BITMAP_WORDS   (COOP_MAX_PAGES / 64)
@@ -113,6 +114,8 @@ struct coop_engine_cfg {
 	u32 serve_depth;   /* most sends of one serve posted and not done, 0: no limit */
 	u32 chunk_pages;   /* unit of placement, default 1 MiB worth */
 	u32 flags;         /* enum coop_engine_flag */
+	u32 shards, shard; /* engines that share 'self', at most COOP_SHARDS, and which one this is:
+			    * see wire.h; 0: it has the address alone */
 	struct coop_fetch_policy policy; /* all zero: coop_policy_many_sources() */
 };
 
@@ -180,6 +183,9 @@ const char *coop_peer_health_name(u32 health);
 const char *coop_peer_origin_name(u32 origin);
 /* Iterates: *cursor starts at 0; false at the end. */
 bool coop_engine_peer_next(const struct coop_engine *e, u32 *cursor, struct coop_peer_info *out);
+/* The one with this control address; false: none. */
+bool coop_engine_peer_at(const struct coop_engine *e, const struct coop_addr *addr,
+			 struct coop_peer_info *out);
 
 /* ---- fetches ------------------------------------------------------------ */
 

@@ -119,6 +119,8 @@ struct coop_fifo *coop_fetch_line(struct coop_engine *e, const struct coop_fetch
 void coop_fetch_admit(struct coop_engine *e, u64 now);
 /* A COMMIT, BUSY, AGAIN or REFUSED arrived; false: no attempt waits for it. */
 bool coop_fetch_answer(struct coop_engine *e, const struct coop_msg *m, u64 now);
+/* The peer that the fetch asks to which the answer belongs; NULL: there is none. */
+struct coop_peer *coop_fetch_answerer(struct coop_engine *e, const struct coop_msg *m);
 void coop_fetch_timer(struct coop_engine *e, u32 index, u64 now);
 /* The peer's circuit opened: fetches that wait for its first answer ask elsewhere. */
 void coop_fetch_peer_down(struct coop_engine *e, u32 peer_id, u64 now);

@@ -205,7 +205,7 @@ int coop_engine_submit(struct coop_engine *e, const struct coop_fetch_req *req, 
 		coop_idtab_put(&e->fetch_ids, *id);
 		return -ENOENT;
 	}
-	f->request_id = (coop_random(&e->random) & 0xffffffff00000000ull) | *id;
+	f->request_id = coop_request_id(e, *id);
 	f->state = COOP_FETCH_QUEUED;
 	e->stats.fetches++;
 	coop_fetch_arm(e, f, f->t_end);

@@ -213,16 +213,33 @@ static void on_passed(struct coop_engine *e, struct coop_fetch *f, const struct 
 	coop_fetch_arm(e, f, now + coop_fetch_wait(e, f, now));
 }
 
+/* The fetch whose attempt has the id and imm of the answer; NULL: none. */
+static struct coop_fetch *asked_by(struct coop_engine *e, const struct coop_msg *m)
+{
+	const u32 i = coop_idtab_slot(&e->fetch_ids, (u32)m->id);
+	struct coop_fetch *f = i == COOP_NONE ? NULL : &e->fetch[i];
+
+	if (!f || f->request_id != m->id || f->slot == COOP_NONE ||
+	    coop_fetch_posting(e, f)->imm != m->imm)
+		return NULL;
+	return f;
+}
+
+struct coop_peer *coop_fetch_answerer(struct coop_engine *e, const struct coop_msg *m)
+{
+	const struct coop_fetch *f = asked_by(e, m);
+
+	return f ? coop_peers_get(&e->peers, f->peer) : NULL;
+}
+
 bool coop_fetch_answer(struct coop_engine *e, const struct coop_msg *m, u64 now)
 {
-	u32 i = coop_idtab_slot(&e->fetch_ids, (u32)m->id);
-	struct coop_fetch *f = i == COOP_NONE ? NULL : &e->fetch[i];
+	struct coop_fetch *f = asked_by(e, m);
 	struct coop_tried *t;
 	struct coop_peer *p;
 	bool waits, late;
 
-	if (!f || f->request_id != m->id || f->slot == COOP_NONE ||
-	    coop_fetch_posting(e, f)->imm != m->imm)
+	if (!f)
 		return false;
 	waits = f->state == COOP_FETCH_WAIT && !f->committed;
 	late = f->state == COOP_FETCH_STOP && !f->committed && m->command == COOP_CMD_COMMIT &&

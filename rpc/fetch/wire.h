@@ -16,6 +16,7 @@
 
 #include "engine.h"
 #include "plan.h"
+#include "rpc/base/bits.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -134,6 +135,29 @@ static inline u64 coop_wire_id(const u8 *buf)
 	for (i = 16; i > 8; i--)
 		id = id << 8 | buf[i - 1];
 	return id;
+}
+
+/*
+ * Which of the n engines that share a control address (engine.h) a message is for. An answer is for
+ * the one that asked, which is in the id's top bits. What belongs to one request of another node
+ * has one id, so it meets in one engine. The first has everything else. The message is not decoded
+ * yet, so the engine may not be the right one; then it drops the message.
+ */
+#define COOP_SHARD_BITS 3
+static inline u32 coop_wire_shard(const u8 *buf, u32 len, u32 n)
+{
+	const u8 command = coop_wire_command(buf, len);
+	u64 id;
+
+	if (n < 2 || !command)
+		return 0;
+	id = coop_wire_id(buf);
+	if (command & COOP_CMD_ANSWER)
+		return (id >> (64 - COOP_SHARD_BITS)) % n;
+	if (command == COOP_CMD_REQUEST || command == COOP_CMD_FORWARD || command == COOP_CMD_QUERY)
+		/* The low bits choose the set of records, see serve.c. */
+		return (u32)((coop_mix(id) >> 32) % n);
+	return 0;
 }
 
 /* Most bytes of a control message on a path of this MTU. */

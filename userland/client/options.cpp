@@ -251,7 +251,8 @@ constexpr std::string_view vfs_idle[] = {
 	"noiversion",  "mand",          "nomand",     "silent",     "loud",
 };
 
-constexpr std::string_view module_only[] = {"ib_copy", "hard", "soft", "timeo", "ra_sync"};
+constexpr std::string_view module_only[] = {"ib_copy", "ib_engines", "hard",
+					    "soft",    "timeo",      "ra_sync"};
 
 const option *find_option(std::string_view name)
 {

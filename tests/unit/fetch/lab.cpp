@@ -39,6 +39,13 @@ node::node(network &n, u8 number, const node_shape &shape) : net(n)
 	cfg.self.gid[15] = number;
 	cfg.self.qpn = number * 0x1000u + 0x11;
 	cfg.self.qkey = 0x80000001;
+	own = cfg.self;
+	if (shape.first) {
+		cfg.self = shape.first->cfg.self;
+		std::memcpy(own.gid, cfg.self.gid, sizeof(own.gid)); // one port
+	}
+	cfg.shards = shape.shards;
+	cfg.shard = shape.shard;
 	cfg.page_shift = shape.page_shift;
 	cfg.mtu = shape.mtu;
 	cfg.max_fetches = shape.fetches;
@@ -108,16 +115,27 @@ bool node::page_right(u32 cookie, u32 page) const
 	return true;
 }
 
+// At the address that nodes share, each message goes to one of them.
+bool node::gets(const std::vector<u8> &message, const coop_addr &to) const
+{
+	const auto len = static_cast<u32>(message.size());
+	return cfg.self.qpn == to.qpn
+		       ? coop_wire_shard(message.data(), len, cfg.shards) == cfg.shard
+		       : own.qpn == to.qpn;
+}
+
 void node::transmit(const coop_tx &tx)
 {
 	switch (tx.kind) {
 	case COOP_TX_CTRL: {
 		std::vector<u8> message(tx.buf, tx.buf + tx.len);
+		const u8 what = command(message);
+		const bool by_itself = what & COOP_CMD_ANSWER || what == COOP_CMD_REQUEST;
 		for (auto &n : net.nodes) {
-			if (n->cfg.self.qpn != tx.addr.qpn)
+			if (!n->gets(message, tx.addr))
 				continue;
 			if (!net.filter || net.filter(*n, message))
-				n->ctrl(message, cfg.self);
+				n->ctrl(message, by_itself ? own : cfg.self);
 		}
 		break;
 	}
@@ -142,8 +160,8 @@ void node::transmit(const coop_tx &tx)
 			datagram d;
 			d.to_qp = tx.addr.qpn;
 			d.imm = s.imm;
-			d.src_qp = cfg.self.qpn - 0x11 + 0x200 + tx.slot;
-			std::memcpy(d.src_gid.data(), cfg.self.gid, 16);
+			d.src_qp = own.qpn - 0x11 + 0x200 + tx.slot;
+			std::memcpy(d.src_gid.data(), own.gid, 16);
 			for (u32 f = 0; f < s.n_frag; ++f)
 				for (u32 b = 0; b < s.frag[f].len; ++b)
 					d.payload.push_back(s.frag[f].absent
@@ -313,7 +331,7 @@ void node::ctrl(const std::vector<u8> &message, const coop_addr &from)
 
 void node::data(const datagram &d)
 {
-	const u32 slot = d.to_qp - (cfg.self.qpn - 0x11 + 0x100);
+	const u32 slot = d.to_qp - (own.qpn - 0x11 + 0x100);
 	if (slot >= qps_.size())
 		return;
 	qp &q = qps_[slot];

@@ -39,11 +39,15 @@ struct result {
 	u32 peer;
 };
 
+class node;
+
 struct node_shape {
 	u32 page_shift = 12, mtu = 4096, flags = 0, fetches = 2, serves = 2, queued = 2;
 	u32 serve_bytes_s = 0, fetch_depth = 0, serve_depth = 0;
 	u32 window = 8 << 20;
 	bool sole = false; // coop_policy_sole_source()
+	u32 shards = 0, shard = 0;
+	const node *first = nullptr; // with the address of which; null: its own
 };
 
 class network;
@@ -65,6 +69,7 @@ public:
 
 	network &net;
 	coop_engine_cfg cfg{};
+	coop_addr own;     // its control queue pair; cfg.self unless it shares an address
 	u32 budget_us = 0; // of later fetches
 	std::vector<u64> memory;
 	coop_engine *e;
@@ -96,6 +101,7 @@ private:
 		bool dead = false;
 	};
 	void transmit(const coop_tx &);
+	bool gets(const std::vector<u8> &message, const coop_addr &to) const;
 	void event(const coop_ev &);
 	u8 *byte(u64 cookie, u32 page, u32 off);
 	int submit(coop_fetch_req &, u32 pages, u32 *id);

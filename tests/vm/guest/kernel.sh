@@ -119,6 +119,45 @@ test_both_ways()
 	down a b
 }
 
+# files_pass FROM TO NAME: eight files, so chunks of all engines, go from one node to the other
+files_pass()
+{
+	for _f in 1 2 3 4 5 6 7 8; do
+		new_file "$3$_f.bin"
+		same "$1" "$3$_f.bin"
+		from_peers "$2" "$3$_f.bin"
+	done
+}
+
+# Several engines behind one address, on both sides and on one; the device goes and comes back.
+test_engines()
+{
+	kmount a $server "$(options a),ib_engines=4"
+	kmount b $server "$(options b),ib_engines=3"
+	until_true 20 "a knows b" knows a 1
+	until_true 20 "b knows a" knows b 1
+	grep -q "engines 4" "$(proc a)/info" || die "info does not show the engines"
+	files_pass a b four
+	files_pass b a three
+	timeout $((60 * patience)) /usr/bin/rdma link delete rxe1 || die "the device is still held"
+	until_true 20 "a has forgotten b" knows a 0
+	grep -q "no device" "$(proc b)/info" || die "info does not say that the device is gone"
+	new_file alone.bin
+	same b alone.bin
+	rxe rxe1 vb
+	until_true 20 "a knows b again" knows a 1
+	until_true 20 "b knows a again" knows b 1
+	files_pass a b again
+	down b
+	until_true 20 "a has forgotten b again" knows a 0
+	up b
+	until_true 20 "a knows b of one engine" knows a 1
+	until_true 20 "b of one engine knows a" knows b 1
+	files_pass a b toone
+	files_pass b a ofone
+	down a b
+}
+
 # ib_copy: the same protocol through private buffers.
 test_copy()
 {

@@ -107,6 +107,15 @@ test_loss()
 	down a b
 }
 
+# Of several engines: a QUERY and a later attempt reach the one that has the record.
+test_engines_loss()
+{
+	up ,ib_engines=4
+	netem loss 1%
+	picks enginesloss "$(few 2000)"
+	down a b
+}
+
 test_duplicate()
 {
 	up
