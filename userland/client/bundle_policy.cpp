@@ -36,26 +36,6 @@ void bundle_policy::placed(const handle &parent, const handle &dir)
 	dir_locked(parent);
 }
 
-void bundle_policy::listed(const handle &dir, const handle &file)
-{
-	std::lock_guard lock(mutex_);
-	if (files_.size() >= files_max)
-		files_.clear();
-	files_[file] = dir;
-}
-
-std::optional<handle> bundle_policy::opened(const handle &file)
-{
-	std::lock_guard lock(mutex_);
-	const auto known = files_.find(file);
-	if (known == files_.end())
-		return {};
-	const auto dir = dirs_.find(known->second);
-	if (dir == dirs_.end() || !dir->second.notices || ++dir->second.opens < opens_wanted)
-		return {};
-	return dir->first;
-}
-
 void bundle_policy::had(const handle &dir)
 {
 	std::lock_guard lock(mutex_);
@@ -111,7 +91,7 @@ void bundle_policy::came(const want &w, bool used, bool more, clock::time_point 
 	dir_state &d = dir_locked(w.dir);
 	turn &t = w.subtree ? d.subtree : d.plain;
 	t.asking = false;
-	d.notices = d.opens = 0;
+	d.notices = 0;
 	if (w.subtree) {
 		d.children = 0;
 		const auto sought = dirs_.find(d.sought);

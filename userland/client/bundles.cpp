@@ -50,17 +50,6 @@ void bundles::found(const handle &dir, const entry &e)
 		policy_.placed(dir, e.fh);
 }
 
-bool bundles::listed(const handle &dir, const std::vector<dir_entry> &what)
-{
-	const bool shared = !what.empty() && what.front().node.attr.shared_dir;
-	for (const dir_entry &e : what) {
-		found(dir, e.node);
-		if (shared && !e.node.fh.empty() && S_ISREG(e.node.attr.st.st_mode))
-			policy_.listed(dir, e.node.fh);
-	}
-	return shared;
-}
-
 bool bundles::ask(storage &s, const caller &who, const handle &dir)
 {
 	const std::unique_lock one(asking_, std::try_to_lock);
