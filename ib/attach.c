@@ -39,9 +39,9 @@ static void engine_config(const struct coop_rnic *r, struct coop_engine_cfg *e)
 	memset(e, 0, sizeof(*e));
 	get_random_bytes(&e->seed, sizeof(e->seed));
 	memcpy(e->key, cfg->fabric_key, sizeof(e->key));
+	/* A shard is told the address of all once there is one. */
 	if (!r->node->shard || !coop_shards_address_of(r->node, &e->self))
-		e->self = r->self; /* a shard without the address of all is told it when there is
-				      one */
+		e->self = r->self;
 	e->shards = r->node->shards ? r->node->shards->n : 1;
 	e->shard = r->node->shard;
 	e->page_shift = PAGE_SHIFT;
@@ -125,8 +125,7 @@ static int find_port(struct coop_node *node, struct coop_port *port, char *why, 
 	cfg = kmemdup(&node->cfg, sizeof(*cfg), coop_node_gfp(node));
 	if (!cfg)
 		return -ENOMEM;
-	/* The device is there: its removal visits the first, and so the list of nodes, before us.
-	 */
+	/* The device exists: its removal visits the first shard before this one. */
 	strscpy(cfg->devname, dev_name(&first.dev->dev), sizeof(cfg->devname));
 	cfg->port = first.num;
 	err = coop_port_find(cfg, port, why, size);

@@ -102,9 +102,10 @@ void coop_refresh_work(struct work_struct *work)
 		port = node->rnic->port;
 		up = !coop_port_probe(&node->cfg, &port, why, sizeof(why));
 		if (!must_leave(node, &port)) {
-			if (node->cfg.lines || node->shard)
-				; /* its host learns it by silence; the first shard says it for all
-				   */
+			if (node->cfg.lines)
+				; /* its host learns it by silence */
+			else if (node->shard)
+				; /* the first one says it for all */
 			else if (!up && node->up)
 				pr_warn("coopfs: reads go to storage until this is fixed: %s\n",
 					why);

@@ -222,7 +222,7 @@ void coop_node_tune(struct coop_node *node, u32 peer_timeout_ms, u32 serve_mbps)
 struct coop_shards;
 
 /*
- * As the functions of the same names in ib.h. n: 1 .. COOP_SHARDS; fewer are made where
+ * As the functions of a node above. n: 1 .. COOP_SHARDS; fewer are made where
  * cfg->num_srpc, num_rrpc or serve_mbps, which they share, are too few. cfg->serve_mbps is for all
  * together.
  */
