@@ -172,10 +172,7 @@ void op_retrieved(fuse_req_t req, void *cookie, fuse_ino_t, off_t, fuse_bufvec *
 	fuse_reply_none(req);
 }
 
-// Storage writes with the rights of the user that opened the file, and root's writes keep set-id
-// bits. If another user got the open file from root, and the kernel did not know of the bits, clear
-// them now.
-static void take_set_id(fuse_req_t req, context &c, client::open_file &f)
+void take_set_id(fuse_req_t req, context &c, client::open_file &f)
 {
 	if (f.opener.uid || !fuse_req_ctx(req)->uid || !c.mount.inodes().has_set_id(*f.node))
 		return;

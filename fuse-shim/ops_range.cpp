@@ -16,9 +16,13 @@ void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t 
 {
 	if (control::owns(ino))
 		return reply_status(req, -EOPNOTSUPP);
-	reply_status(req, context_of(req).mount.files().fallocate(
-				  file_of(fi), mode, static_cast<std::uint64_t>(offset),
-				  static_cast<std::uint64_t>(length)));
+	context &c = context_of(req);
+	client::open_file &f = file_of(fi);
+	const int err = c.mount.files().fallocate(f, mode, static_cast<std::uint64_t>(offset),
+						  static_cast<std::uint64_t>(length));
+	if (!err)
+		take_set_id(req, c, f);
+	reply_status(req, err);
 }
 
 void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, fuse_file_info *fi)
@@ -38,11 +42,13 @@ void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t off_in, fuse_fi
 	// The kernel falls back to reads and writes.
 	if (control::owns(ino_in) || control::owns(ino_out))
 		return reply_status(req, -EOPNOTSUPP);
+	context &c = context_of(req);
+	client::open_file &out = file_of(fi_out);
 	std::uint64_t length = len;
-	if (int err = context_of(req).mount.files().copy(
-		    file_of(fi_in), static_cast<std::uint64_t>(off_in), file_of(fi_out),
-		    static_cast<std::uint64_t>(off_out), length))
+	if (int err = c.mount.files().copy(file_of(fi_in), static_cast<std::uint64_t>(off_in), out,
+					   static_cast<std::uint64_t>(off_out), length))
 		return reply_status(req, err);
+	take_set_id(req, c, out);
 	fuse_reply_write(req, length);
 }
 

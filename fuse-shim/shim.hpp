@@ -108,6 +108,11 @@ inline void reply_status(fuse_req_t req, int err)
 	fuse_reply_err(req, -err);
 }
 
+// After a change of the file's bytes. Storage makes it with the rights of the user that opened the
+// file, and root's changes keep set-id bits. If another user got the open file from root, and the
+// kernel did not know of the bits, clear them now.
+void take_set_id(fuse_req_t req, context &c, client::open_file &f);
+
 // From before storage is asked about files.
 struct asking {
 	explicit asking(context &c) : files(c.mount.inodes().now()), names(c.names.now()) {}

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: MIT
 """Other users may do through the mount what they may do locally, no more and no less."""
+import ctypes
 import os
 import shutil
 
 import pytest
 
 ALICE, BOB, TEAM = 4101, 4102, 4200
+LIBC = ctypes.CDLL(None, use_errno=True)
+LIBC.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long)
 
 
 def as_user(uid, gid, groups, action):
@@ -146,16 +149,46 @@ def test_a_file_made_read_only_can_still_be_filled_by_its_maker(cluster, shared)
     assert as_user(ALICE, ALICE, [], fill) == "b'cont'"
 
 
-def test_a_descriptor_from_root_takes_set_id_bits_too(shared):
-    """Storage writes as the user that opened the file, but the user that writes counts."""
+def fallocates(mode):
+    def fallocate(f, _):
+        if LIBC.fallocate(f.fileno(), mode, 0, 4096):
+            raise OSError(ctypes.get_errno(), "fallocate")
+    return fallocate
+
+
+ALLOCATE, ALLOCATE_BEHIND, PUNCH, ZERO = 0, 1, 3, 0x10 # modes of fallocate(2)
+CHANGES = [lambda f, _: f.write(b"bob's"), lambda f, other: os.copy_file_range(other, f.fileno(), 4, 0),
+           *map(fallocates, (ALLOCATE, ALLOCATE_BEHIND, PUNCH, ZERO))]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=["write", "copy", "allocate", "behind", "punch", "zero"])
+def test_a_descriptor_from_root_takes_set_id_bits_too(shared, change):
+    """Storage changes a file as the user that opened it, but the user that makes the change counts."""
     export, mount = shared
-    for path, bits in (("everybody", 0o4755), ("team", 0o2755)):
-        for known in (True, False):
-            os.chmod(f"{mount}/{path}", 0o755)
-            with open(f"{mount}/{path}", "r+b", buffering=0) as f:
-                os.chmod(f"{mount if known else export}/{path}", bits)
-                assert as_user(BOB, BOB, [], lambda: f.write(b"bob's")) == "5"
-            assert os.stat(f"{export}/{path}").st_mode & 0o7777 == 0o755, (path, known)
+    with open(f"{mount}/open/inside", "rb", buffering=0) as other:
+        for path, bits in (("everybody", 0o4755), ("team", 0o2755)):
+            for known in (True, False):
+                os.chmod(f"{mount}/{path}", 0o755)
+                with open(f"{mount}/{path}", "r+b", buffering=0) as f:
+                    os.chmod(f"{mount if known else export}/{path}", bits)
+                    assert "errno" not in as_user(BOB, BOB, [], lambda: change(f, other.fileno()))
+                for at in (export, mount):
+                    assert os.stat(f"{at}/{path}").st_mode & 0o7777 == 0o755, (at, path, known)
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=["write", "copy", "allocate", "behind", "punch", "zero"])
+def test_set_id_bits_that_a_change_takes_are_not_shown_any_more(shared, change):
+    export, mount = shared
+    for bits in (0o6777, 0o2777, 0o4776):
+        os.chmod(f"{mount}/everybody", bits)
+        assert os.stat(f"{mount}/everybody").st_mode & 0o7777 == bits
+
+        def changes():
+            with open(f"{mount}/everybody", "r+b", buffering=0) as f, open(f"{mount}/open/inside", "rb") as other:
+                change(f, other.fileno())
+        assert as_user(BOB, BOB, [], changes) == "None"
+        for at in (mount, export):
+            assert os.stat(f"{at}/everybody").st_mode & 0o7777 == bits & 0o777, (at, oct(bits))
 
 
 def test_a_change_of_owner_that_changes_none(shared):
