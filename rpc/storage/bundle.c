@@ -13,6 +13,8 @@
 #define ENTRY_FIELDS \
 	(COOP_ST_FH | COOP_ST_NAME | COOP_ST_TEXT | COOP_ST_FLAGS | COOP_ST_ATTR | COOP_ST_COOKIE)
 
+#define NODE_BYTES 4u
+
 #define MODE_TYPE   0170000u
 #define MODE_LINK   0120000u
 #define MODE_FILE   0100000u
@@ -45,7 +47,9 @@ void coop_bundle_put_header(u32 dirs, u32 entries, u8 *buf)
 int coop_bundle_put(const struct coop_st_body *b, const struct coop_st_bytes *content, u8 *buf,
 		    u32 cap)
 {
-	const u32 data = content ? content->len : 0;
+	const bool at_nodes = content && b->flags & COOP_BUNDLE_AT_NODES;
+	const u32 data = at_nodes ? b->n_nodes * NODE_BYTES : content ? content->len : 0;
+	u32 i;
 	int n;
 
 	if (cap < COOP_BUNDLE_RECORD || data > COOP_BUNDLE_CONTENT)
@@ -57,7 +61,9 @@ int coop_bundle_put(const struct coop_st_body *b, const struct coop_st_bytes *co
 		return -EMSGSIZE;
 	put32(buf, (u32)n);
 	put32(buf + 4, data);
-	if (data)
+	for (i = 0; at_nodes && i < b->n_nodes; i++)
+		put32(buf + COOP_BUNDLE_RECORD + n + i * NODE_BYTES, b->nodes[i]);
+	if (data && !at_nodes)
 		memcpy(buf + COOP_BUNDLE_RECORD + n, content->p, data);
 	return (int)(COOP_BUNDLE_RECORD + (u32)n + data);
 }
@@ -108,11 +114,26 @@ static bool bundle_entry_good(const struct coop_st_body *e, u32 data)
 		return false;
 	if ((leased && !e->fh.len) || (e->text.len && (!leased || type != MODE_LINK)))
 		return false;
-	if (!(e->flags & COOP_BUNDLE_READ))
+	if (!e->flags)
 		return !data;
 	/* Equal versions must mean equal bytes. */
-	return leased && type == MODE_FILE && data == e->attr.size && e->attr.version &&
-	       !(e->attr.version & PROVISIONAL);
+	if (!leased || type != MODE_FILE || !e->attr.version || e->attr.version & PROVISIONAL)
+		return false;
+	if (e->flags == COOP_BUNDLE_READ)
+		return data == e->attr.size;
+	return e->flags == COOP_BUNDLE_AT_NODES && data && data % NODE_BYTES == 0 &&
+	       data <= COOP_BUNDLE_NODES * NODE_BYTES;
+}
+
+/* The ids take the place of the content. */
+static void bundle_entry_nodes(struct coop_st_body *e, struct coop_st_bytes *content)
+{
+	if (!(e->flags & COOP_BUNDLE_AT_NODES))
+		return;
+	for (e->n_nodes = 0; e->n_nodes < content->len / NODE_BYTES; e->n_nodes++)
+		e->nodes[e->n_nodes] = get32(content->p + e->n_nodes * NODE_BYTES);
+	content->p = NULL;
+	content->len = 0;
 }
 
 static int bundle_record(struct coop_bundle *b, u64 fields, struct coop_st_body *out,
@@ -144,6 +165,7 @@ int coop_bundle_next(struct coop_bundle *b, struct coop_st_body *out, struct coo
 		if (bundle_record(b, ENTRY_FIELDS, out, content) ||
 		    !bundle_entry_good(out, content->len))
 			goto bad;
+		bundle_entry_nodes(out, content);
 		b->here--;
 		b->entries--;
 		return COOP_BUNDLE_ENTRY;

@@ -14,6 +14,8 @@
  *   directory  FH, COUNT (entries), FLAGS, ATTR
  *   entry      FH, NAME, TEXT (of a symbolic link), FLAGS, ATTR, COOKIE; content
  *
+ * The content is the file's, or 32-bit ids of nodes that were sent it.
+ *
  * Attributes with COOP_ST_HAS_LEASE hold as those of a reply that reports a
  * lease. Without it only the file's type, number and handle are said, and an
  * entry that may be listed but not looked up has no handle. STORAGE.md has the
@@ -35,14 +37,16 @@ extern "C" {
 #define COOP_BUNDLE_BYTES   (8u << 20)  /* most bytes of a bundle */
 #define COOP_BUNDLE_RECORDS 4096u       /* most directories and entries together */
 #define COOP_BUNDLE_CONTENT (32u << 10) /* bytes of the largest file whose content is in it */
+#define COOP_BUNDLE_NODES   4u          /* of a file, at most */
 
 enum coop_bundle_flag {                         /* what storage has permitted the user to do */
 			COOP_BUNDLE_SEARCH = 1, /* directory: to look names up */
 			COOP_BUNDLE_LIST = 2,   /* directory: to list it */
-			COOP_BUNDLE_READ =
-				4, /* regular file: to open it for reading; has content */
+			/* regular file: to open it for reading; has content, or nodes */
+			COOP_BUNDLE_READ = 4,
+			COOP_BUNDLE_AT_NODES = 8,
 			COOP_BUNDLE_DIR_FLAGS = 3,
-			COOP_BUNDLE_FILE_FLAGS = 4,
+			COOP_BUNDLE_FILE_FLAGS = 12,
 };
 
 enum coop_bundle_found {
@@ -65,14 +69,18 @@ int coop_bundle_begin(struct coop_bundle *b, const u8 *buf, u32 len);
 /*
  * enum coop_bundle_found, or -EPROTO: nothing that follows can be trusted.
  * Strings of 'out' and 'content' point into the bundle. content: of an entry; its
- * length is the file's size if the entry has COOP_BUNDLE_READ, else 0.
+ * length is the file's size if the entry has COOP_BUNDLE_READ, else 0. nodes of
+ * 'out': of an entry with COOP_BUNDLE_AT_NODES, which then has one at least.
  */
 int coop_bundle_next(struct coop_bundle *b, struct coop_st_body *out,
 		     struct coop_st_bytes *content);
 
 /* Writes COOP_BUNDLE_HEADER bytes. */
 void coop_bundle_put_header(u32 dirs, u32 entries, u8 *buf);
-/* Bytes written; -EMSGSIZE: no room. content: null for a directory. */
+/*
+ * Bytes written; -EMSGSIZE: no room. content: null for a directory; not used for
+ * an entry with COOP_BUNDLE_AT_NODES, whose nodes are in 'b'.
+ */
 int coop_bundle_put(const struct coop_st_body *b, const struct coop_st_bytes *content, u8 *buf,
 		    u32 cap);
 

@@ -188,8 +188,9 @@ enum coop_st_run_flag {                        /* 'flags' of RUN */
 };
 
 enum coop_st_bundle_flag {
-	COOP_ST_B_SUBTREE = 1, /* with the directories below it, in parts */
-	COOP_ST_B_ALL = 1,
+	COOP_ST_B_SUBTREE = 1,  /* with the directories below it, in parts */
+	COOP_ST_B_AT_NODES = 2, /* contents that nodes have stay there; reply: so it is */
+	COOP_ST_B_ALL = 3,
 	COOP_ST_B_MORE = 1, /* reply: there is a next part */
 };
 

@@ -39,7 +39,7 @@
 namespace coop::client
 {
 
-// counted: with other bytes that they were part of.
+// counted: when they came here first.
 enum class origin : std::uint8_t { peer, storage, counted };
 
 class block;

@@ -40,11 +40,11 @@ int bundle_fetch::read(const handle &dir, const std::function<int(open_bundle &)
 	const auto c = std::make_shared<const content>(
 		content{{out.fid, out.version}, out.size, dir, out.open_id, out.openers});
 	membership_.opened(c); // peers may want pages from now on
-	reader::stream stream;
 	std::vector<piece> pieces;
-	if (const int err =
-		    through->read(*c, stream, 0, static_cast<std::uint32_t>(out.size), pieces))
+	source from;
+	if (const int err = through->read_whole(*c, pieces, from))
 		return err;
+	out.from_peers = from != source::storage;
 	bytes.clear();
 	bytes.reserve(out.size);
 	for (const piece &p : pieces)
@@ -58,11 +58,18 @@ void bundle_fetch::closed(const open_bundle &b)
 	membership_.closed(b.fid, b.open_id);
 }
 
-void bundle_fetch::keep(const coop_fid &fid, std::uint64_t version, std::string_view bytes)
+void bundle_fetch::keep(const open_bundle &b, const coop_fid &fid, std::uint64_t version,
+			std::string_view bytes)
 {
 	if (reader *const through = reader_)
 		through->put_inline(content{{fid, version}, bytes.size(), {}, 0, {}}, bytes,
-				    origin::counted);
+				    b.from_peers ? origin::peer : origin::storage);
+}
+
+void bundle_fetch::at_nodes(std::vector<held_content> files)
+{
+	if (reader *const through = reader_)
+		through->fetch_ahead(std::move(files));
 }
 
 } // namespace coop::client

@@ -23,7 +23,9 @@ public:
 	int read(const handle &dir, const std::function<int(open_bundle &)> &open, open_bundle &out,
 		 std::string &bytes) override;
 	void closed(const open_bundle &) override;
-	void keep(const coop_fid &, std::uint64_t version, std::string_view bytes) override;
+	void keep(const open_bundle &, const coop_fid &, std::uint64_t version,
+		  std::string_view bytes) override;
+	void at_nodes(std::vector<held_content>) override;
 
 private:
 	membership &membership_;

@@ -36,6 +36,26 @@ void bundle_policy::placed(const handle &parent, const handle &dir)
 	dir_locked(parent);
 }
 
+void bundle_policy::listed(const handle &dir, const handle &file)
+{
+	std::lock_guard lock(mutex_);
+	if (files_.size() >= files_max)
+		files_.clear();
+	files_[file] = dir;
+}
+
+std::optional<handle> bundle_policy::opened(const handle &file)
+{
+	std::lock_guard lock(mutex_);
+	const auto known = files_.find(file);
+	if (known == files_.end())
+		return {};
+	const auto dir = dirs_.find(known->second);
+	if (dir == dirs_.end() || !dir->second.notices || ++dir->second.opens < opens_wanted)
+		return {};
+	return dir->first;
+}
+
 void bundle_policy::had(const handle &dir)
 {
 	std::lock_guard lock(mutex_);
@@ -47,7 +67,7 @@ std::optional<bundle_policy::want> bundle_policy::part_locked(const handle &dir,
 {
 	d.sought = sought;
 	dirs_.at(sought).had = false;
-	return want{dir, true, d.part};
+	return want{dir, true, d.part, d.at_nodes};
 }
 
 std::optional<bundle_policy::want> bundle_policy::noticed(const handle &dir, clock::time_point now)
@@ -78,6 +98,7 @@ std::optional<bundle_policy::want> bundle_policy::noticed(const handle &dir, clo
 		if (s.children >= children_wanted && s.subtree.begin(now)) {
 			s.begun = true;
 			s.part = s.misses = 0;
+			s.at_nodes = true;
 			return part_locked(at, s, dir);
 		}
 		at = s.parent;
@@ -91,13 +112,14 @@ void bundle_policy::came(const want &w, bool used, bool more, clock::time_point 
 	dir_state &d = dir_locked(w.dir);
 	turn &t = w.subtree ? d.subtree : d.plain;
 	t.asking = false;
-	d.notices = 0;
+	d.notices = d.opens = 0;
 	if (w.subtree) {
 		d.children = 0;
 		const auto sought = dirs_.find(d.sought);
 		d.misses = sought != dirs_.end() && sought->second.had ? 0 : d.misses + 1;
 		d.begun = used && more && d.misses < misses_most;
 		d.part = w.part + 1;
+		d.at_nodes = w.at_nodes;
 	}
 	if (!w.subtree || !d.begun) // else the next part may follow at once
 		t.wait(now);

@@ -42,6 +42,7 @@ struct bundles::directory {
 	attributes attr;
 	std::uint32_t flags = 0;
 	std::vector<dir_entry> entries{};
+	std::vector<held_content> at_nodes{};
 };
 
 void bundles::found(const handle &dir, const entry &e)
@@ -50,30 +51,42 @@ void bundles::found(const handle &dir, const entry &e)
 		policy_.placed(dir, e.fh);
 }
 
+bool bundles::listed(const handle &dir, const std::vector<dir_entry> &what)
+{
+	const bool shared = !what.empty() && what.front().node.attr.shared_dir;
+	for (const dir_entry &e : what) {
+		found(dir, e.node);
+		if (shared && !e.node.fh.empty() && S_ISREG(e.node.attr.st.st_mode))
+			policy_.listed(dir, e.node.fh);
+	}
+	return shared;
+}
+
 bool bundles::ask(storage &s, const caller &who, const handle &dir)
 {
 	const std::unique_lock one(asking_, std::try_to_lock);
 	if (!one)
 		return true;
-	const auto want = policy_.noticed(dir);
+	auto want = policy_.noticed(dir);
 	if (!want)
 		return true;
 	asked_++;
 	open_bundle b;
 	std::string bytes;
 	const auto asked = book_.now();
+	const std::uint32_t flags = bit_if(want->subtree, COOP_ST_B_SUBTREE) |
+				    bit_if(want->at_nodes, COOP_ST_B_AT_NODES);
 	const int err = how_.read(
 		want->dir,
-		[&](open_bundle &o) {
-			return s.bundle(who, want->dir, want->subtree, want->part, o);
-		},
-		b, bytes);
+		[&](open_bundle &o) { return s.bundle(who, want->dir, flags, want->part, o); }, b,
+		bytes);
 	if (b.open_id) {
 		std::lock_guard lock(mutex_);
 		open_.push_back({want->dir, b, std::chrono::steady_clock::now()});
 	}
-	const bool used = !err && sha256(bytes) == b.sha256 && learn(asked, who, bytes);
+	const bool used = !err && sha256(bytes) == b.sha256 && learn(asked, who, b, bytes);
 	used_ += used;
+	want->at_nodes = b.at_nodes;
 	policy_.came(*want, used, b.more);
 	return used || !b.open_id;
 }
@@ -102,8 +115,8 @@ void bundles::count(lease_figures &f) const
 	f.bundled_files = files_;
 }
 
-void bundles::learn_entry(lease_book::ticket asked, const caller &who, directory &d,
-			  const coop_st_body &e, std::string_view content)
+void bundles::learn_entry(lease_book::ticket asked, const caller &who, const open_bundle &from,
+			  directory &d, const coop_st_body &e, std::string_view content)
 {
 	const attributes a = attributes_of(e.attr);
 	const handle fh(text_of(e.fh));
@@ -116,9 +129,15 @@ void bundles::learn_entry(lease_book::ticket asked, const caller &who, directory
 		return;
 	if (e.text.len)
 		book_.points_at(asked, fh, std::string(text_of(e.text)), true);
-	if (!(e.flags & COOP_BUNDLE_READ))
+	if (!e.flags)
 		return;
-	how_.keep(a.fid, a.version, content);
+	if (e.flags & COOP_BUNDLE_READ) {
+		how_.keep(from, a.fid, a.version, content);
+	} else {
+		held_content at{a.fid, a.version, e.attr.size, {e.nodes, e.nodes + e.n_nodes}};
+		book_.opened_by(asked, fh, at.nodes, true);
+		d.at_nodes.push_back(std::move(at));
+	}
 	book_.allowed(asked, fh, who, right::read, true);
 	files_++;
 }
@@ -133,10 +152,13 @@ bool bundles::learn_directory(lease_book::ticket asked, const caller &who, direc
 		book_.allowed(asked, d.fh, who, right::search, true);
 	if (d.flags & COOP_BUNDLE_LIST)
 		book_.allowed(asked, d.fh, who, right::list, true);
+	if (!d.at_nodes.empty())
+		how_.at_nodes(std::move(d.at_nodes));
 	return true;
 }
 
-bool bundles::learn(lease_book::ticket asked, const caller &who, std::string_view bytes)
+bool bundles::learn(lease_book::ticket asked, const caller &who, const open_bundle &from,
+		    std::string_view bytes)
 {
 	coop_bundle b;
 	coop_st_body body;
@@ -148,7 +170,7 @@ bool bundles::learn(lease_book::ticket asked, const caller &who, std::string_vie
 		return false;
 	for (int what; (what = coop_bundle_next(&b, &body, &content)) > COOP_BUNDLE_END;) {
 		if (what == COOP_BUNDLE_ENTRY) {
-			learn_entry(asked, who, d, body, text_of(content));
+			learn_entry(asked, who, from, d, body, text_of(content));
 			continue;
 		}
 		any |= learn_directory(asked, who, d);

@@ -33,16 +33,21 @@ public:
 	// policy wants now, if any, and waits for it.
 	// False: a reply has given leases of files that it did not come to know.
 	[[nodiscard]] bool ask(storage &, const caller &, const handle &dir);
+	// A listing of 'dir' has described these. True: others use the directory, call ask().
+	[[nodiscard]] bool listed(const handle &dir, const std::vector<dir_entry> &);
+	// The directory to call ask() for before storage is asked to open this file.
+	std::optional<handle> before_open(const handle &file) { return policy_.opened(file); }
 	void close_old(storage &);
 	void count(lease_figures &) const;
 	// Enters a bundle's statements. False: it is malformed, or none of its directories is
 	// believed.
-	bool learn(lease_book::ticket asked, const caller &, std::string_view bytes);
+	bool learn(lease_book::ticket asked, const caller &, const open_bundle &,
+		   std::string_view bytes);
 
 private:
 	struct directory;
-	void learn_entry(lease_book::ticket, const caller &, directory &, const coop_st_body &,
-			 std::string_view content);
+	void learn_entry(lease_book::ticket, const caller &, const open_bundle &, directory &,
+			 const coop_st_body &, std::string_view content);
 	bool learn_directory(lease_book::ticket, const caller &, directory &);
 
 	struct open_file {

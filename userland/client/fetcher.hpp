@@ -29,6 +29,7 @@ struct fetch_sources {
 	bool load = false;       // parents shall load what they lack
 	bool relay = false;      // a load for a peer that waits
 	bool background = false; // nobody waits for it: it goes behind all that somebody waits for
+	bool gather = false;     // more fetches follow: it need not be sent before flush()
 	std::uint32_t budget_us = 0; // 0: the node's
 };
 
@@ -43,6 +44,8 @@ public:
 	// block. 0, or -EAGAIN, -ENOENT (go to storage; done does not run).
 	virtual int fetch(const content_key &, std::uint64_t file_size, block_ref,
 			  std::uint64_t pages, const fetch_sources &, fetch_done) = 0;
+	// Sends what fetches have gathered.
+	virtual void flush() = 0;
 	// Fetches in flight: while there are any, waiting is best done in drive_until().
 	virtual std::uint32_t in_flight() const = 0;
 	// Returns when ready() says so or at the deadline (CLOCK_MONOTONIC, us), driving the engine

@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <fcntl.h>
-#include <map>
 #include <mutex>
 #include <unistd.h>
 
@@ -187,9 +186,8 @@ public:
 		for (dir_entry &e : out)
 			e.node.name_leased = leased;
 		return_evicted();
-		if (bundles_)
-			for (const dir_entry &e : out)
-				found_in(c, dir, e.node, true);
+		if (bundles_ && bundles_->listed(dir, out))
+			ask_for_bundle(c, dir);
 		return 0;
 	}
 
@@ -202,18 +200,12 @@ public:
 					    during(guard, std::move(late)));
 		}
 		const right what = flags & open_exec ? right::execute : right::read;
-		if (trusted() && !removing_ && book_.may(fh, c, what) &&
-		    book_.attributes_of(fh, out.attr) && S_ISREG(out.attr.st.st_mode)) {
-			out.open_id = opens_.add(fh, c, flags);
-			// If the lease was recalled in between, or we are about to change the file,
-			// tell storage of the open now.
-			attributes same;
-			if (!removing_ && book_.attributes_of(fh, same)) {
-				out.openers = book_.openers_of(fh);
-				opened_++;
+		if (open_known(c, fh, flags, what, out))
+			return 0;
+		if (const auto dir = bundles_ ? bundles_->before_open(fh) : std::nullopt) {
+			ask_for_bundle(c, *dir);
+			if (open_known(c, fh, flags, what, out))
 				return 0;
-			}
-			opens_.close(fh, out.open_id);
 		}
 		const auto asked = book_.now();
 		const int err = under_->open(c, fh, flags, want, out, std::move(late));
@@ -508,7 +500,7 @@ private:
 			const std::optional<handle> fh = s.book_.named_so(dir, name);
 			any = !fh;
 			if (any)
-				s.removing_++;
+				s.opens_.removing++;
 			else if (!fh->empty())
 				guard = s.changing(*fh);
 			if (any || guard)
@@ -518,7 +510,7 @@ private:
 		~victim()
 		{
 			if (any)
-				s.removing_--;
+				s.opens_.removing--;
 		}
 	};
 
@@ -586,16 +578,28 @@ private:
 		return err;
 	}
 
+	// An open that the lease covers: storage learns of it later, if at all.
+	bool open_known(const caller &c, const handle &fh, int flags, right what, open_result &out)
+	{
+		const bool known = trusted() && opens_.open(fh, c, flags, what, out);
+		opened_ += known;
+		return known;
+	}
+
+	void ask_for_bundle(const caller &c, const handle &dir)
+	{
+		if (!bundles_->ask(*under_, c, dir)) // the daemon gave leases that the book lacks
+			return_all(false);
+		return_evicted();
+	}
+
 	// A reply about a name in the directory.
 	void found_in(const caller &c, const handle &dir, const entry &e, bool here)
 	{
 		if (here)
 			bundles_->found(dir, e);
-		if (!e.attr.shared_dir)
-			return;
-		if (!bundles_->ask(*under_, c, dir)) // the daemon gave leases that the book lacks
-			return_all(false);
-		return_evicted();
+		if (e.attr.shared_dir)
+			ask_for_bundle(c, dir);
 	}
 
 	// Lookups report every other directory; all paths begin at the root.
@@ -676,7 +680,6 @@ private:
 	std::unique_ptr<bundles> bundles_; // null: none
 	std::atomic<bool> ready_{false}, asked_early_{false};
 	std::atomic<boot_clock::duration> ask_for_root_{}; // not before this time: see know_root()
-	std::atomic<unsigned> removing_{0};                // names of unknown files being removed
 	std::atomic<std::uint64_t> lookups_{0}, attributes_{0}, opened_{0}, listings_{0},
 		recalls_{0};
 	std::unique_ptr<storage> under_; // destroyed first: its thread calls us

@@ -178,6 +178,14 @@ int node::fetch(const content_key &key, std::uint64_t file_size, block_ref pin, 
 	return 0;
 }
 
+void node::flush()
+{
+	const std::lock_guard lock(driver_->mutex());
+	drain(true, clock_us());
+	endpoint_->flush();
+	driver_->note_submitted();
+}
+
 int node::submit(const content_key &key, std::uint64_t file_size, block_ref &&pin,
 		 std::uint64_t pages, const fetch_sources &from, fetch_done &&done)
 {
@@ -188,7 +196,7 @@ int node::submit(const content_key &key, std::uint64_t file_size, block_ref &&pi
 	name_sources(from, req);
 	const int err =
 		fetches_.submit(key, file_size, std::move(pin), pages, req, std::move(done), now);
-	if (err == 0) {
+	if (err == 0 && !from.gather) {
 		drain(true, now);
 		endpoint_->flush();
 	}

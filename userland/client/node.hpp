@@ -69,6 +69,7 @@ public:
 
 	int fetch(const content_key &, std::uint64_t file_size, block_ref, std::uint64_t pages,
 		  const fetch_sources &, fetch_done) override;
+	void flush() override;
 	std::uint32_t in_flight() const override { return driver_->in_flight(); }
 	void drive_until(const std::function<bool()> &ready, std::uint64_t deadline_us) override
 	{

@@ -57,9 +57,11 @@ public:
 
 	int read(const content &, stream &, std::uint64_t offset, std::uint32_t length,
 		 std::vector<piece> &out) override;
+	int read_whole(const content &, std::vector<piece> &out, source &from) override;
 	void put_inline(const content &, std::string_view bytes, origin from) override;
 	void relay(const wanted_pages &w) override { loader_.relay(w); }
 	void take(const offered_pages &o) override { loader_.take(o); }
+	void fetch_ahead(std::vector<held_content> f) override { loader_.ahead(std::move(f)); }
 	reader_stats stats() const override;
 	void reset_stats() override;
 
@@ -71,6 +73,11 @@ private:
 		bool missing() const { return (pin->valid() & want) != want; }
 	};
 
+	int make_valid(const content &, stream &, std::uint64_t offset, std::uint64_t end,
+		       std::vector<part> &);
+	void pieces_of(std::vector<part> &, std::uint64_t offset, std::uint64_t end,
+		       std::vector<piece> &out) const;
+	static source sources_of(const part &, std::uint64_t (&mask)[3]);
 	int gather(const content &, std::uint64_t offset, std::uint64_t end, std::vector<part> &);
 	std::vector<claimed> claim_missing(const content &, std::vector<part> &,
 					   bool *kernel_dropped);
@@ -246,15 +253,23 @@ void reader_impl::start_readahead(const content &c, std::uint64_t from, std::uin
 	loader_.load(c, std::move(mine), true);
 }
 
+// Pages of the part by their source, which is not reported again. Returns the slowest.
+source reader_impl::sources_of(const part &p, std::uint64_t (&mask)[3])
+{
+	constexpr auto peer = static_cast<int>(source::peer),
+		       storage = static_cast<int>(source::storage);
+	p.pin->take_fresh(p.want, mask[peer], mask[storage]);
+	mask[0] = p.want & ~(mask[peer] | mask[storage]);
+	return mask[storage] ? source::storage : mask[peer] ? source::peer : source::buffer;
+}
+
 source reader_impl::account(std::vector<part> &parts, std::uint64_t offset, std::uint64_t end)
 {
 	const std::uint64_t page_bytes = std::uint64_t{1} << shift_;
 	source slowest = source::buffer;
 	for (part &p : parts) {
-		std::uint64_t mask[3] = {};
-		p.pin->take_fresh(p.want, mask[static_cast<int>(source::peer)],
-				  mask[static_cast<int>(source::storage)]);
-		mask[0] = p.want & ~(mask[1] | mask[2]);
+		std::uint64_t mask[3];
+		slowest = std::max(slowest, sources_of(p, mask));
 		for (int s = 0; s < 3; s++) {
 			if (mask[s] == 0)
 				continue;
@@ -273,24 +288,17 @@ source reader_impl::account(std::vector<part> &parts, std::uint64_t offset, std:
 				bytes -= page_bytes - 1 - ((end - 1) & (page_bytes - 1));
 			by_[s].pages.fetch_add(pages, std::memory_order_relaxed);
 			by_[s].bytes.fetch_add(bytes, std::memory_order_relaxed);
-			slowest = std::max(slowest, static_cast<source>(s));
 		}
 	}
 	return slowest;
 }
 
-int reader_impl::read(const content &c, stream &s, std::uint64_t offset, std::uint32_t length,
-		      std::vector<piece> &out)
+int reader_impl::make_valid(const content &c, stream &s, std::uint64_t offset, std::uint64_t end,
+			    std::vector<part> &parts)
 {
-	out.clear();
-	if (length == 0 || offset >= c.size)
-		return 0;
 	if (c.key.version == 0)
 		return -EINVAL;
-	const auto begun = clock::now();
-	const std::uint64_t end = offset + std::min<std::uint64_t>(length, c.size - offset);
-
-	std::vector<part> parts, ahead;
+	std::vector<part> ahead;
 	parts.reserve(8);
 	if (const int err = gather(c, offset, end, parts); err != 0) {
 		errors_.fetch_add(1, std::memory_order_relaxed);
@@ -324,8 +332,12 @@ int reader_impl::read(const content &c, stream &s, std::uint64_t offset, std::ui
 		return -EINTR;
 	if (readahead && fetcher_ != nullptr)
 		fetcher_->tend();
+	return 0;
+}
 
-	const source slowest = account(parts, offset, end);
+void reader_impl::pieces_of(std::vector<part> &parts, std::uint64_t offset, std::uint64_t end,
+			    std::vector<piece> &out) const
+{
 	out.reserve(parts.size());
 	const std::uint64_t page_bytes = std::uint64_t{1} << shift_;
 	for (part &p : parts) {
@@ -336,6 +348,22 @@ int reader_impl::read(const content &c, stream &s, std::uint64_t offset, std::ui
 		const std::uint64_t arena = p.pin->arena_offset(page) + (at & (page_bytes - 1));
 		out.push_back({std::move(p.pin), arena, static_cast<std::uint32_t>(until - at)});
 	}
+}
+
+int reader_impl::read(const content &c, stream &s, std::uint64_t offset, std::uint32_t length,
+		      std::vector<piece> &out)
+{
+	out.clear();
+	if (length == 0 || offset >= c.size)
+		return 0;
+	const auto begun = clock::now();
+	const std::uint64_t end = offset + std::min<std::uint64_t>(length, c.size - offset);
+	std::vector<part> parts;
+	if (const int err = make_valid(c, s, offset, end, parts))
+		return err;
+	const source slowest = account(parts, offset, end);
+	pieces_of(parts, offset, end, out);
+	loader_.used(end - offset);
 
 	const auto us = static_cast<std::uint64_t>(
 		std::chrono::duration_cast<std::chrono::microseconds>(clock::now() - begun)
@@ -343,6 +371,24 @@ int reader_impl::read(const content &c, stream &s, std::uint64_t offset, std::ui
 	source_counters &by = by_[static_cast<int>(slowest)];
 	by.requests.fetch_add(1, std::memory_order_relaxed);
 	by.latency[std::min<int>(std::bit_width(us), 31)].fetch_add(1, std::memory_order_relaxed);
+	return 0;
+}
+
+int reader_impl::read_whole(const content &c, std::vector<piece> &out, source &from)
+{
+	out.clear();
+	from = source::buffer;
+	if (c.size == 0)
+		return 0;
+	stream once;
+	std::vector<part> parts;
+	if (const int err = make_valid(c, once, 0, c.size, parts))
+		return err;
+	for (const part &p : parts) {
+		std::uint64_t mask[3];
+		from = std::max(from, sources_of(p, mask));
+	}
+	pieces_of(parts, 0, c.size, out);
 	return 0;
 }
 

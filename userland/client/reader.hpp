@@ -78,12 +78,18 @@ public:
 	// has no version; -EINTR: the asker has gone. out is empty unless 0 is returned.
 	virtual int read(const content &, stream &, std::uint64_t offset, std::uint32_t length,
 			 std::vector<piece> &out) = 0;
+	// Reads all of what is no file of a program's: it counts in no statistics. from: the source
+	// of its bytes.
+	virtual int read_whole(const content &, std::vector<piece> &out, source &from) = 0;
 	// Stores the first bytes of the file, from the open reply: whole pages only, where the last
 	// page of the file counts as whole.
 	virtual void put_inline(const content &, std::string_view bytes,
 				origin from = origin::storage) = 0;
 	// Loads pages that a peer waits for; see node_options::on_wanted.
 	virtual void relay(const wanted_pages &) = 0;
+	// Fetches small files that nodes have, before they are read. None of it is asked of
+	// storage.
+	virtual void fetch_ahead(std::vector<held_content>) = 0;
 	// Fetches pages that a peer is about to drop; see node_options::on_offered.
 	virtual void take(const offered_pages &) = 0;
 	virtual reader_stats stats() const = 0;

@@ -121,6 +121,15 @@ struct open_bundle {
 	std::vector<std::uint32_t> openers;    // node ids
 	std::array<std::uint8_t, 32> sha256{}; // of its bytes
 	bool more = false;                     // there is a next part
+	bool at_nodes = false;                 // contents that nodes have are not in it
+	bool from_peers = false;               // read from these, not from storage
+};
+
+// The content of a file that these nodes were sent.
+struct held_content {
+	coop_fid fid;
+	std::uint64_t version, size;
+	std::vector<std::uint32_t> nodes; // node ids
 };
 
 // How a mount reads bundles, and keeps the contents of files that are in them.
@@ -134,7 +143,11 @@ public:
 	virtual int read(const handle &dir, const std::function<int(open_bundle &)> &open,
 			 open_bundle &out, std::string &bytes) = 0;
 	virtual void closed(const open_bundle &) = 0;
-	virtual void keep(const coop_fid &, std::uint64_t version, std::string_view bytes) = 0;
+	virtual void keep(const open_bundle &, const coop_fid &, std::uint64_t version,
+			  std::string_view bytes) = 0;
+	// Contents that are not in a bundle, since nodes have them: may fetch them ahead of their
+	// use. Returns at once.
+	virtual void at_nodes(std::vector<held_content>) = 0;
 };
 
 struct storage_options {
@@ -408,12 +421,12 @@ public:
 	{
 		done(-EOPNOTSUPP);
 	}
-	// Opens a bundle. part: of a subtree, from 0. The leases of what is in it come with the
-	// reply. -EOPNOTSUPP: the daemon makes none. No open file of the mount: a lost connection
-	// ends it.
+	// Opens a bundle. flags: enum coop_st_bundle_flag. part: of a subtree, from 0. The leases
+	// of what is in it come with the reply. -EOPNOTSUPP: the daemon makes none. No open file of
+	// the mount: a lost connection ends it.
 	virtual int bundle(const caller &, [[maybe_unused]] const handle &dir,
-			   [[maybe_unused]] bool subtree, [[maybe_unused]] std::uint32_t part,
-			   open_bundle &)
+			   [[maybe_unused]] std::uint32_t flags,
+			   [[maybe_unused]] std::uint32_t part, open_bundle &)
 	{
 		return -EOPNOTSUPP;
 	}

@@ -190,10 +190,10 @@ public:
 		opens_.open_as(open_id, who, fh, flags, std::move(done));
 	}
 
-	int bundle(const caller &c, const handle &dir, bool subtree, std::uint32_t part,
+	int bundle(const caller &c, const handle &dir, std::uint32_t flags, std::uint32_t part,
 		   open_bundle &out) override
 	{
-		return opens_.bundle(c, dir, subtree, part, out);
+		return opens_.bundle(c, dir, flags, part, out);
 	}
 
 	void close_reader(const handle &fh, std::uint64_t open_id) override

@@ -123,6 +123,7 @@ open_bundle bundle_of(std::uint64_t open_id, const coop_st_body &reply)
 	out.openers.assign(reply.nodes, reply.nodes + reply.n_nodes);
 	std::copy(std::begin(reply.proof), std::end(reply.proof), out.sha256.begin());
 	out.more = reply.flags & COOP_ST_B_MORE;
+	out.at_nodes = reply.flags & COOP_ST_B_AT_NODES;
 	return out;
 }
 

@@ -93,21 +93,25 @@ void storage_opens::open_as(std::uint64_t open_id, const caller &who, const hand
 	link_.submit(std::move(c));
 }
 
-int storage_opens::bundle(const caller &c, const handle &dir, bool subtree, std::uint32_t part,
-			  open_bundle &out)
+int storage_opens::bundle(const caller &c, const handle &dir, std::uint32_t flags,
+			  std::uint32_t part, open_bundle &out)
 {
 	coop_st_body ask = request_on(c, dir), got{};
 	std::string text;
 	if (!link_.bundles())
 		return -EOPNOTSUPP;
-	ask.flags = bit_if(subtree, COOP_ST_B_SUBTREE);
+	ask.flags = flags;
 	ask.count = part;
 	ask.open_id = new_id();
-	const int err = link_.ask(COOP_ST_BUNDLE, ask, got, text, nullptr, {},
-				  [this, dir, id = ask.open_id](storage_link::outcome &o) {
-					  if (!o.err)
-						  forget(dir, id);
-				  });
+	const auto late = [this, dir, id = ask.open_id](storage_link::outcome &o) {
+		if (!o.err)
+			forget(dir, id);
+	};
+	int err = link_.ask(COOP_ST_BUNDLE, ask, got, text, nullptr, {}, late);
+	if (err == -EINVAL && flags & COOP_ST_B_AT_NODES) { // an older daemon
+		ask.flags &= ~static_cast<u32>(COOP_ST_B_AT_NODES);
+		err = link_.ask(COOP_ST_BUNDLE, ask, got, text, nullptr, {}, late);
+	}
 	if (err)
 		return err;
 	out = bundle_of(ask.open_id, got);

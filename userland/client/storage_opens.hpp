@@ -23,7 +23,7 @@ public:
 		 open_result &out, storage::late_reply late);
 	void open_as(std::uint64_t open_id, const caller &, const handle &, int flags,
 		     std::function<void(int err)> done);
-	int bundle(const caller &, const handle &dir, bool subtree, std::uint32_t part,
+	int bundle(const caller &, const handle &dir, std::uint32_t flags, std::uint32_t part,
 		   open_bundle &out);
 	void close_reader(const handle &, std::uint64_t open_id);
 	// CREATE and TMPFILE. where: the request's directory, and its name if it has one.

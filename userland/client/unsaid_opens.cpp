@@ -35,6 +35,24 @@ bool may_mend(int err)
 
 } // namespace
 
+bool unsaid_opens::open(const handle &fh, const caller &who, int flags, lease_book::right what,
+			open_result &out)
+{
+	if (removing || !book_.may(fh, who, what) || !book_.attributes_of(fh, out.attr) ||
+	    !S_ISREG(out.attr.st.st_mode))
+		return false;
+	out.open_id = add(fh, who, flags);
+	// If the lease was recalled in between, or we are about to change the file, storage is to
+	// know of the open now.
+	attributes same;
+	if (removing || !book_.attributes_of(fh, same)) {
+		close(fh, out.open_id);
+		return false;
+	}
+	out.openers = book_.openers_of(fh);
+	return true;
+}
+
 std::uint64_t unsaid_opens::add(const handle &fh, const caller &who, int flags)
 {
 	const std::uint64_t id = storage_->new_open_id();

@@ -5,6 +5,7 @@
 // close before the report costs nothing, one after it is a close at storage.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -25,6 +26,10 @@ public:
 	explicit unsaid_opens(lease_book &book) : book_(book) {}
 	void start(storage &s) { storage_ = &s; }
 
+	// True: the book knows all of the reply to an open for reading ('what' is the right to
+	// it), and the file is open.
+	[[nodiscard]] bool open(const handle &, const caller &, int flags, lease_book::right what,
+				open_result &out);
 	// Returns the open id.
 	std::uint64_t add(const handle &, const caller &, int flags);
 	bool unsaid(std::uint64_t open_id) const;
@@ -42,6 +47,8 @@ public:
 	int say_all_of(const handle &fh);
 	// Reports those that have been open for long.
 	void tell_old();
+	// Names of unknown files that are being removed: until then open() is false.
+	std::atomic<unsigned> removing{0};
 	// Closes the file, at storage too if storage may have it open.
 	void close(const handle &, std::uint64_t open_id);
 

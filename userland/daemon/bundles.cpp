@@ -98,6 +98,21 @@ bool bundle_table::begin(const std::string &key, bool &makes, std::function<void
 	return true;
 }
 
+bool bundle_table::for_few(const std::string &key, clock::time_point now)
+{
+	std::lock_guard lock(mutex_);
+	slot &s = slots_[key];
+	std::deque<clock::time_point> &asked = s.asked;
+	if (s.made && s.made->nodes.empty())
+		return true; // no content was left out
+	if (asked.size() == bundle_few && now - asked.front() < bundle_few_within)
+		return false;
+	asked.push_back(now);
+	if (asked.size() > bundle_few)
+		asked.pop_front();
+	return true;
+}
+
 void bundle_table::made(const std::string &key, std::shared_ptr<bundle> b, clock::time_point now)
 {
 	std::vector<std::shared_ptr<bundle>> gone;

@@ -18,6 +18,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <list>
 #include <memory>
@@ -39,6 +40,11 @@ constexpr std::size_t bundle_bytes_most = 2 * bundle_bytes_max;
 constexpr std::size_t bundles_max = 256;        // each has two descriptors
 constexpr std::size_t bundles_made_at_once = 4; // the other worker threads serve clients
 constexpr std::size_t bundle_slots_max = 4096;  // bundles, and those that may not be made now
+// A bundle whose contents are at nodes is for a few clients: all would ask the same nodes. When so
+// many have asked within this time, the next ones get one with contents, which they pass on.
+constexpr std::size_t bundle_few = 4;
+constexpr std::chrono::seconds bundle_few_within{10};
+constexpr std::size_t bundle_nodes_max = 64; // different ones in a bundle
 // After a bundle could not be made, or was voided young, it is not made for this time. The time
 // doubles each time, up to a minute: a directory that keeps changing has no bundle.
 constexpr std::chrono::milliseconds bundle_pause{250}, bundle_pause_max{60000};
@@ -56,7 +62,8 @@ public:
 	lease_table::fids covered;             // the files of these leases
 	inode_ref file;                        // its bytes
 	std::uint64_t size = 0;
-	digest proof{}; // SHA-256 of them
+	digest proof{};                   // SHA-256 of them
+	std::vector<std::uint32_t> nodes; // that have contents of it: clients have to know them
 	// SUBTREE: the handles of directories that did not fit, for the next part.
 	std::vector<std::string> rest;
 
@@ -82,6 +89,8 @@ public:
 	// says whether the caller has to make it and to call made(), whatever happens.
 	[[nodiscard]] bool begin(const std::string &key, bool &makes, std::function<void()> go,
 				 clock::time_point now = clock::now());
+	// Notes that a client asks for this bundle. False: enough have done so lately.
+	[[nodiscard]] bool for_few(const std::string &key, clock::time_point now = clock::now());
 	// null: it could not be made.
 	void made(const std::string &key, std::shared_ptr<bundle>,
 		  clock::time_point now = clock::now());
@@ -106,6 +115,7 @@ private:
 		bool making = false;
 		std::vector<std::function<void()>> waiting;
 		clock::time_point since{}, barred{};
+		std::deque<clock::time_point> asked{}; // see for_few()
 		clock::duration pause{};
 		std::list<std::string>::iterator use{}; // while 'made'
 	};

@@ -31,13 +31,15 @@ constexpr std::size_t record_max = COOP_ST_BODY_MAX + COOP_BUNDLE_RECORD;
 class bundle_maker
 {
 public:
+	// at_nodes: contents that nodes were sent stay with them. Null: no.
 	bundle_maker(const exported &in, inode_table &inodes, lease_table &leases, bundle &b,
-		     const coop_st_cred &cred) :
+		     const coop_st_cred &cred, const holder_table *at_nodes) :
 		in_(in),
 		inodes_(inodes),
 		leases_(leases),
 		bundle_(b),
-		cred_(cred)
+		cred_(cred),
+		at_nodes_(at_nodes)
 	{
 	}
 
@@ -243,29 +245,32 @@ private:
 		lease_table::offer lease(leases_, bundle_.holder, n);
 		if (!lease || attributes(*n, a) || !a.nlink)
 			return;
-		const bool read = n->type == S_IFREG && content_of(n, a, content);
+		const bool read = n->type == S_IFREG && content_of(n, a, e, content);
 		if (n->type == S_IFLNK)
 			e.text = target_of(*n);
 		if (!lease.tell(a.ctime)) {
 			content = e.text = {};
+			e.n_nodes = 0;
 			return;
 		}
 		covers(n->file, a);
 		e.attr = a;
 		if (read)
-			e.flags = COOP_BUNDLE_READ;
+			e.flags = e.n_nodes ? COOP_BUNDLE_AT_NODES : COOP_BUNDLE_READ;
 		if (n->type == S_IFDIR)
 			below_.emplace_back(view(e.fh));
 	}
 
-	// The bytes, if the user may read them and no program of this machine can change them
-	// unseen.
-	bool content_of(const inode_ref &n, const coop_st_attr &a, coop_st_bytes &content)
+	// The bytes, or nodes that have them, if the user may read them and no program of this
+	// machine can change them unseen.
+	bool content_of(const inode_ref &n, const coop_st_attr &a, coop_st_body &e,
+			coop_st_bytes &content)
 	{
 		unique_fd fd;
 		if (a.size > COOP_BUNDLE_CONTENT)
 			return false;
-		if (contents_ + a.size > contents_max) {
+		name_nodes(*n, a, e);
+		if (!e.n_nodes && contents_ + a.size > contents_max) {
 			left_out_ = true;
 			return false;
 		}
@@ -276,6 +281,8 @@ private:
 		}
 		if (!leases_.guard(n))
 			return false;
+		if (e.n_nodes)
+			return matches(*n, a.version);
 		text_.resize(a.size);
 		if (::pread(fd.get(), text_.data(), a.size, 0) != static_cast<ssize_t>(a.size) ||
 		    !matches(*n, a.version))
@@ -283,6 +290,23 @@ private:
 		contents_ += a.size;
 		content = bytes(text_);
 		return true;
+	}
+
+	void name_nodes(const inode &n, const coop_st_attr &a, coop_st_body &e)
+	{
+		if (!at_nodes_ || !a.size || a.version & provisional_bit)
+			return;
+		std::vector<std::uint32_t> &known = bundle_.nodes;
+		for (const std::uint32_t node : at_nodes_->sent(
+			     {n.fid, a.version}, {0, (a.size + page_bytes - 1) / page_bytes},
+			     COOP_BUNDLE_NODES)) {
+			if (std::find(known.begin(), known.end(), node) == known.end()) {
+				if (known.size() == bundle_nodes_max)
+					continue;
+				known.push_back(node);
+			}
+			e.nodes[e.n_nodes++] = node;
+		}
 	}
 
 	coop_st_bytes target_of(const inode &n)
@@ -299,6 +323,7 @@ private:
 	lease_table &leases_;
 	bundle &bundle_;
 	const coop_st_cred &cred_;
+	const holder_table *const at_nodes_;
 	buffer bytes_ = buffer(COOP_BUNDLE_HEADER), one_; // the bundle; the directory at work
 	std::uint32_t dirs_ = 0, entries_ = 0, count_ = 0;
 	std::size_t contents_ = 0;
@@ -320,6 +345,9 @@ bool service::is_shared(session &s, call r, const inode &dir) const
 bool service::begin_bundle(const exported &in, request &r, std::function<void()> go)
 {
 	in.spec().squash(r.body.cred);
+	if (r.body.flags & COOP_ST_B_AT_NODES && !r.body.count &&
+	    !bundles.for_few(bundle_key(r.body)))
+		r.body.flags &= ~static_cast<u32>(COOP_ST_B_AT_NODES);
 	return bundles.begin(bundle_key(r.body), r.makes, std::move(go));
 }
 
@@ -341,7 +369,8 @@ int service::make_bundle(const exported &in, call r, const std::string &key,
 		queue.emplace_back(view(r.body.fh));
 	}
 	auto b = bundle::create(leases);
-	bundle_maker maker(in, inodes, leases, *b, r.body.cred);
+	bundle_maker maker(in, inodes, leases, *b, r.body.cred,
+			   r.body.flags & COOP_ST_B_AT_NODES ? &holders : nullptr);
 	int added = 0, err = queue.empty() ? -ENOENT : 0;
 	while (!err && !queue.empty()) {
 		const int one = maker.add(queue.front());
@@ -395,7 +424,9 @@ int service::bundled(session &s, call r, const std::shared_ptr<class bundle> &b,
 	out.body.fid = n->fid;
 	out.body.version = n->constant;
 	out.body.size = b->size;
-	out.body.flags = b->rest.empty() ? 0 : COOP_ST_B_MORE;
+	out.body.flags =
+		(b->rest.empty() ? 0 : COOP_ST_B_MORE) | (r.body.flags & COOP_ST_B_AT_NODES);
+	out.known = b->nodes;
 	bundles.count.used.fetch_add(1, std::memory_order_relaxed);
 	return 0;
 }

@@ -509,6 +509,7 @@ void connection::bundle(work w)
 		return;
 	reply out;
 	server_.files().execute(*export_, *session_, **p, out);
+	will_name(out.known);
 	answer(**p, out);
 }
 

@@ -23,8 +23,6 @@ namespace coop::daemon
 namespace
 {
 
-constexpr std::uint64_t page_bytes = COOP_FOREST_UNIT / COOP_FOREST_UNIT_PAGES;
-
 // 0 if the file's version is 'version' (0: any; it is then filled in).
 int verify_locked(inode &n, std::uint64_t &version, std::uint64_t &size)
 {

@@ -208,6 +208,28 @@ bool holder_table::redirect(std::uint32_t node, const file_version &f, const rea
 	return false;
 }
 
+std::vector<std::uint32_t> holder_table::sent(const file_version &f, const page_range &r,
+					      std::size_t most) const
+{
+	std::vector<std::uint32_t> out;
+	std::lock_guard lock(mutex_);
+	const auto at = files_.find(f);
+	if (at == files_.end())
+		return out;
+	const auto u = at->second.units.find(r.first / unit_pages);
+	if (u == at->second.units.end())
+		return out;
+	const std::uint64_t start = r.first / unit_pages * unit_pages;
+	for (const bool forwards : {true, false})
+		for (const holder &h : u->second) {
+			const auto node = nodes_.find(h.node);
+			if (out.size() < most && node != nodes_.end() && node->second == forwards &&
+			    !h.depth && start + h.first <= r.first && r.end <= start + h.end)
+				out.push_back(h.node);
+		}
+	return out;
+}
+
 std::size_t holder_table::noted() const
 {
 	std::lock_guard lock(mutex_);

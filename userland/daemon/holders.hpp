@@ -35,6 +35,8 @@ constexpr std::size_t held_versions_max = 1u << 16;
 // Of one unit. A further one takes the place of the one that was named most often.
 constexpr std::size_t unit_holders_max = 16;
 
+constexpr std::uint64_t page_bytes = COOP_FOREST_UNIT / COOP_FOREST_UNIT_PAGES;
+
 // Pages of a file: first to end - 1.
 struct page_range {
 	std::uint64_t first, end;
@@ -69,6 +71,9 @@ public:
 	// sent the pages.
 	[[nodiscard]] bool redirect(std::uint32_t node, const file_version &, const reading &,
 				    answer &);
+	// Up to 'most' registered nodes that storage sent all of these pages of one unit.
+	std::vector<std::uint32_t> sent(const file_version &, const page_range &,
+					std::size_t most) const;
 	std::size_t noted() const;    // holders
 	std::size_t versions() const; // of files
 

@@ -53,7 +53,8 @@ struct reply {
 	std::uint32_t status = 0;
 	bool shared_dir = false; // other clients use the directory that was looked in
 	coop_st_body body{};
-	std::string text; // storage for body's byte strings
+	std::string text;                   // storage for body's byte strings
+	std::vector<std::uint32_t> known{}; // nodes that the client has to know besides body's
 	payload data;
 	// A streamed READ: 'count' bytes of the file from 'offset' instead of data.
 	std::shared_ptr<unique_fd> file;

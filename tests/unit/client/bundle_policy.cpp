@@ -50,6 +50,52 @@ TEST_F(policy, wants_the_second_notice)
 	EXPECT_TRUE(asks("e", "e", false));
 }
 
+TEST_F(policy, parts_of_a_subtree_are_all_of_the_kind_of_the_first)
+{
+	for (const bool kind : {false, true}) {
+		const handle top = kind ? "x" : "t";
+		three(top);
+		for (const char *d : {"4", "5"})
+			p_.placed(top, top + d);
+		EXPECT_TRUE(quiet(top + "4"));
+		EXPECT_TRUE(asks(top + "4", top, true));
+		EXPECT_TRUE(last_->at_nodes) << "the first one is asked for so";
+		last_->at_nodes = kind;
+		p_.had(top + "4");
+		came(true, true);
+		EXPECT_TRUE(asks(top + "5", top, true, 1));
+		EXPECT_EQ(last_->at_nodes, kind);
+		p_.had(top + "5");
+		came(true, false);
+	}
+}
+
+TEST_F(policy, wants_the_second_open_of_what_was_listed)
+{
+	p_.listed("d", "d1");
+	p_.listed("d", "d2");
+	EXPECT_FALSE(p_.opened("d1")) << "storage has said nothing";
+	EXPECT_TRUE(quiet("d")); // it says it with the listing
+	EXPECT_FALSE(p_.opened("d1"));
+	EXPECT_FALSE(p_.opened("other"));
+	EXPECT_EQ(p_.opened("d2"), "d");
+	EXPECT_TRUE(asks("d", "d", false));
+	came();
+	EXPECT_FALSE(p_.opened("d1")) << "the bundle did not have it";
+	EXPECT_FALSE(p_.opened("d2"));
+}
+
+TEST_F(policy, forgets_listings_that_are_too_long)
+{
+	EXPECT_TRUE(quiet("d"));
+	for (std::size_t i = 0; i <= bundle_policy::files_max; i++)
+		p_.listed("d", std::to_string(i));
+	EXPECT_FALSE(p_.opened("0"));
+	EXPECT_FALSE(p_.opened("1"));
+	EXPECT_FALSE(p_.opened(std::to_string(bundle_policy::files_max)));
+	EXPECT_TRUE(p_.opened(std::to_string(bundle_policy::files_max)));
+}
+
 TEST_F(policy, asks_again_only_later_and_later)
 {
 	constexpr std::chrono::milliseconds step{100};

@@ -217,7 +217,8 @@ public:
 	std::function<std::uint64_t(const content_key &, std::uint64_t block, std::uint64_t pages)>
 		deliver = [](const content_key &, std::uint64_t, std::uint64_t p) { return p; };
 	std::atomic<int> refuse{0}; // what fetch() returns
-	std::atomic<std::uint64_t> fetches{0}, pages{0}, runs{0};
+	std::atomic<std::uint64_t> fetches{0}, pages{0}, runs{0}, flushes{0};
+	std::atomic<std::uint32_t> most_in_flight{0};
 	fetch_sources last; // of the last fetch
 
 	~fake_node() override
@@ -236,9 +237,10 @@ public:
 		fetches++;
 		last = from;
 		queue_.push_back({key, file_size, std::move(pin), want, std::move(done)});
-		in_flight_++;
+		most_in_flight = std::max<std::uint32_t>(most_in_flight, ++in_flight_);
 		return 0;
 	}
+	void flush() override { flushes++; }
 	std::uint32_t in_flight() const override { return in_flight_; }
 	void drive_until(const std::function<bool()> &ready, std::uint64_t) override
 	{

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tests/unit/client/fakes.hpp"
+#include "userland/client/loader.hpp"
 #include "userland/client/text.hpp"
 
 namespace
@@ -401,3 +402,95 @@ TEST(Reader, LatencyIsCountedPerRequest)
 }
 
 } // namespace
+
+// ---- small files that nodes have, fetched before they are read -----------------
+
+namespace
+{
+
+std::vector<held_content> held(std::uint64_t first, std::uint64_t files, std::uint64_t size)
+{
+	std::vector<held_content> out;
+	for (std::uint64_t i = first; i < first + files; i++)
+		out.push_back({{i, i}, 1, size, {5, 6}});
+	return out;
+}
+
+} // namespace
+
+TEST(Reader, FilesFetchedAheadAreReadWithoutAsking)
+{
+	world w(true);
+	w.r->fetch_ahead(held(1, 100, 5000));
+	w.peers.tend();
+	EXPECT_EQ(w.peers.pages, 200u);
+	EXPECT_EQ(w.peers.last.openers, (std::vector<std::uint32_t>{5, 6}));
+	EXPECT_TRUE(w.peers.last.background);
+	EXPECT_LE(w.peers.most_in_flight, 64u);
+	EXPECT_LE(w.peers.flushes, 100u / 8) << "many requests go out together";
+	for (std::uint64_t i = 1; i <= 100; i++) {
+		reader::stream s;
+		ASSERT_EQ(check(w, make_content(i, 1, 5000), s, 0, 5000), 0);
+	}
+	EXPECT_EQ(w.peers.fetches, 100u);
+	EXPECT_EQ(w.by(source::peer).bytes, 100 * 5000u);
+	EXPECT_EQ(w.disk.reads, 0u);
+}
+
+TEST(Reader, WhatNodesDoNotSendAheadIsLoadedWhenItIsRead)
+{
+	world w(true);
+	for (std::uint64_t i = 1; i <= 20; i++)
+		w.disk.add(i, 1, 3 * page);
+	w.peers.deliver = [](const content_key &k, std::uint64_t, std::uint64_t p) {
+		return k.fid.lo % 2 ? p & 5 : 0;
+	};
+	w.r->fetch_ahead(held(1, 20, 3 * page));
+	w.peers.tend();
+	EXPECT_EQ(w.disk.reads, 0u) << "nobody has asked for it";
+	w.peers.deliver = [](const content_key &, std::uint64_t, std::uint64_t) {
+		return std::uint64_t{0};
+	};
+	for (std::uint64_t i = 1; i <= 20; i++) {
+		reader::stream s;
+		ASSERT_EQ(check(w, make_content(i, 1, 3 * page), s, 0, 3 * page), 0);
+	}
+	EXPECT_EQ(w.disk.bytes, (10 + 30) * page);
+	w.peers.refuse = -ENOENT;
+	w.r->fetch_ahead(held(30, 20, page));
+	EXPECT_EQ(w.r->stats().errors, 0u);
+}
+
+TEST(Reader, FetchesAheadNoMoreThanAWindowBeforeFilesAreRead)
+{
+	constexpr std::uint64_t size = 32 * 1024, all = 3 * loader::ahead_window / size;
+	world w(true, {0, true}, 256u << 20);
+	w.r->fetch_ahead(held(1, all, size));
+	w.peers.tend();
+	EXPECT_EQ(w.peers.fetches, loader::ahead_window / size);
+	std::uint64_t most = 0;
+	for (std::uint64_t i = 1; i <= all; i++) {
+		reader::stream s;
+		ASSERT_EQ(check(w, make_content(i, 1, size), s, 0, size), 0);
+		w.peers.tend();
+		most = std::max<std::uint64_t>(most, w.peers.fetches * size - i * size);
+	}
+	EXPECT_EQ(w.peers.fetches, all) << "none was asked for twice";
+	EXPECT_LE(most, loader::ahead_window);
+	EXPECT_EQ(w.disk.reads, 0u);
+
+	world little(true, {0, true}, 4 << 20);
+	little.r->fetch_ahead(held(1, all, size));
+	little.peers.tend();
+	EXPECT_EQ(little.peers.fetches, (1u << 20) / size) << "a quarter of the store";
+}
+
+TEST(Reader, EndsWhileFilesAreFetchedAhead)
+{
+	world w(true);
+	w.r->fetch_ahead(held(1, 1000, page));
+	std::thread driver([&] { w.peers.tend(); });
+	w.r.reset();
+	driver.join();
+	EXPECT_LE(w.peers.fetches, 1000u);
+}

@@ -25,7 +25,8 @@ struct plain_reader final : bundle_reader {
 	std::function<void()> before_read;
 	std::function<void(std::string &)> mangle;
 	using key = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>;
-	std::map<key, std::string> kept; // contents, by file and version
+	std::map<key, std::string> kept;            // contents, by file and version
+	std::vector<coop::client::held_content> at; // contents that nodes have
 	std::vector<std::string> read_bytes;
 	int last = -1; // result of the last open
 
@@ -45,9 +46,14 @@ struct plain_reader final : bundle_reader {
 		return err;
 	}
 	void closed(const open_bundle &) override {}
-	void keep(const coop_fid &f, std::uint64_t version, std::string_view bytes) override
+	void keep(const open_bundle &, const coop_fid &f, std::uint64_t version,
+		  std::string_view bytes) override
 	{
 		kept[{f.hi, f.lo, version}] = bytes;
+	}
+	void at_nodes(std::vector<coop::client::held_content> files) override
+	{
+		at.insert(at.end(), files.begin(), files.end());
 	}
 	std::string content(const attributes &a) const
 	{
@@ -478,10 +484,51 @@ TEST_F(daemon_bundles, are_unknown_to_older_clients)
 	EXPECT_EQ(old.ask(COOP_ST_BUNDLE, b), EOPNOTSUPP);
 	plain_client current(port_, 7, 9, 'c');
 	EXPECT_EQ(current.ask(COOP_ST_BUNDLE, b), EOPNOTSUPP) << "it asks for no leases";
-	b.flags = 2;
+	b.flags = 4;
 	EXPECT_EQ(current.ask(COOP_ST_BUNDLE, b), EINVAL);
 	b.flags = 0, b.count = 1;
 	EXPECT_EQ(current.ask(COOP_ST_BUNDLE, b), EINVAL);
+}
+
+// ---- contents that stay with nodes -----------------------------------------------
+
+TEST_F(daemon_bundles, leave_contents_to_nodes_that_were_sent_them)
+{
+	go();
+	const mount a = other();
+	const entry da = dir_of(a);
+	const std::uint32_t node = a.s->register_node(address(1));
+	for (int i = 0; i < files - 2; i++) {
+		const entry e = in(a, da.fh, name(i));
+		open_result o{};
+		ASSERT_EQ(a.s->open(me(), e.fh, O_RDONLY, 4096, o), 0);
+		ASSERT_EQ(o.inline_data.size(), text("d", i).size());
+		a.s->close_reader(e.fh, o.open_id);
+	}
+	// Few clients ask that node, the others get contents, which they pass on.
+	for (std::size_t n = 0; n < coop::daemon::bundle_few + 2; n++) {
+		const mount b = come();
+		b.s->register_node(address(10 + static_cast<std::uint32_t>(n)));
+		const entry d = use(b);
+		ASSERT_EQ(bundles_of(b), 1u);
+		const bool few = n < coop::daemon::bundle_few;
+		EXPECT_EQ(b.bundles->at.size(), few ? files - 2u : 0u);
+		for (const auto &f : b.bundles->at) {
+			EXPECT_EQ(f.nodes, std::vector<std::uint32_t>{node});
+			EXPECT_EQ(f.size, text("d", 0).size());
+		}
+		const std::uint64_t before = calls("open");
+		for (int i = 2; i < files; i++) {
+			const entry e = in(b, d.fh, name(i));
+			EXPECT_EQ(content(b, e), few && i < files - 2 ? "?" : text("d", i));
+			open_result o{};
+			ASSERT_EQ(b.s->open(me(), e.fh, O_RDONLY, 0, o), 0);
+			EXPECT_EQ(o.openers.size(), few && i < files - 2 ? 1u : 0u);
+			b.s->close_reader(e.fh, o.open_id);
+		}
+		EXPECT_EQ(calls("open"), before);
+	}
+	EXPECT_EQ(stat("bundles_made"), 2u);
 }
 
 // ---- subtrees --------------------------------------------------------------------

@@ -390,3 +390,23 @@ TEST_F(daemon_nodes, an_older_protocol_has_no_request_to_leave)
 	EXPECT_EQ(old->ask(COOP_ST_LEAVE, {}), EOPNOTSUPP);
 	EXPECT_EQ(server_->members().size(), 1u);
 }
+
+TEST_F(daemon_nodes, a_bundle_names_nodes_that_the_client_knows)
+{
+	serve("small", 5000);
+	crowd();
+	const auto a = node('a', 1), b = node('b', 2);
+	coop_st_body read{};
+	read.open_id = 1;
+	read.count = 8192;
+	read.version = file_.attr.version;
+	ASSERT_EQ(a->open(file_, 1), 0);
+	ASSERT_EQ(a->ask(COOP_ST_READ_SHARED, read), 0);
+	coop_st_body bundle = plain_client::on(client_->root(), 7);
+	bundle.flags = COOP_ST_B_AT_NODES;
+	b->flags = COOP_ST_F_LEASE;
+	// A directory that has just changed has no bundle.
+	ASSERT_TRUE(eventually([&] { return b->ask(COOP_ST_BUNDLE, bundle) == 0; }));
+	EXPECT_EQ(b->got.flags, COOP_ST_B_AT_NODES);
+	EXPECT_EQ(b->count(COOP_ST_NODE), 1u);
+}

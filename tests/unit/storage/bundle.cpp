@@ -235,3 +235,38 @@ TEST(bundle, is_not_written_over_its_limits)
 	for (int cap = 0; cap < n; cap++)
 		EXPECT_EQ(coop_bundle_put(&e, &less, buf.data(), static_cast<u32>(cap)), -EMSGSIZE);
 }
+
+TEST(bundle, names_nodes_in_place_of_a_content)
+{
+	const std::string none;
+	coop_st_body e = file(names[0], none);
+	e.flags = COOP_BUNDLE_AT_NODES;
+	e.attr.size = 5000;
+	for (u32 n = 0; n <= COOP_BUNDLE_NODES + 1; n++) {
+		e.n_nodes = n;
+		for (u32 i = 0; i < n; i++)
+			e.nodes[i] = 100 + i;
+		EXPECT_EQ(walk_entry(e, none), n && n <= COOP_BUNDLE_NODES ? 2 : -1) << n;
+	}
+	e.n_nodes = 2;
+	bytes b = started(1, 1);
+	put(b, directory(1));
+	put(b, e, &none);
+	coop_bundle at;
+	coop_st_body got;
+	coop_st_bytes content;
+	ASSERT_EQ(coop_bundle_begin(&at, b.data(), static_cast<u32>(b.size())), 0);
+	ASSERT_EQ(coop_bundle_next(&at, &got, &content), COOP_BUNDLE_DIRECTORY);
+	ASSERT_EQ(coop_bundle_next(&at, &got, &content), COOP_BUNDLE_ENTRY);
+	EXPECT_EQ(content.len, 0u);
+	ASSERT_EQ(got.n_nodes, 2u);
+	EXPECT_EQ(got.nodes[1], 101u);
+
+	coop_st_body both = e, unleased = e, unproved = e, link = e;
+	both.flags |= COOP_BUNDLE_READ;
+	unleased.attr.has = 0;
+	unproved.attr.version = 0;
+	link.attr.mode = 0120777;
+	for (const coop_st_body *wrong : {&both, &unleased, &unproved, &link})
+		EXPECT_EQ(walk_entry(*wrong, none), -1);
+}
