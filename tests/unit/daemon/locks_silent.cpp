@@ -126,13 +126,13 @@ protected:
 	}
 	// The client's process ends, and its latest input was 'ago'. Returns the id of its latest
 	// request.
-	std::uint64_t ends(std::unique_ptr<holder> h, clock::duration ago)
+	std::uint64_t ends(std::unique_ptr<holder> h, clock::duration ago, char session = 'h')
 	{
 		const std::uint64_t used = h->used();
 		const std::size_t before = connections();
 		h.reset();
 		EXPECT_TRUE(eventually([&] { return connections() < before; }));
-		const auto s = session_of('h');
+		const auto s = session_of(session);
 		EXPECT_TRUE(eventually([&] { return !s->attached; }));
 		s->hears(clock::now() - ago);
 		return used;
@@ -199,9 +199,24 @@ TEST_F(daemon_locks_of_a_silent_client, go_to_one_that_waits_at_the_end_of_the_t
 
 TEST_F(daemon_locks_of_a_silent_client, are_there_when_it_comes_back_if_nobody_wanted_them)
 {
-	serve();
-	auto h = hold();
-	const std::uint64_t used = ends(std::move(h), 4 * all);
+	constexpr std::chrono::milliseconds silence{700};
+	put("g", "");
+	serve(silence);
+	const entry g = find("g");
+	const auto holder_of_g = [&](char session) {
+		auto one = std::make_unique<holder>(port_, g, session);
+		EXPECT_EQ(one->open(g, 1, both), 0);
+		return one;
+	};
+	auto h = hold(), wanted = holder_of_g('x'), waits = holder_of_g('y');
+	EXPECT_TRUE(wanted->locks(range(wr)));
+	waits->lock(range(wr), COOP_ST_L_WAIT);
+	EXPECT_EQ(waits->got.flags, COOP_ST_LOCK_QUEUED + 0u);
+	const std::uint64_t used = ends(std::move(h), 4 * silence);
+	ends(std::move(wanted), {}, 'x');
+	// Silent clients end in the order of their ids.
+	EXPECT_TRUE(eventually([&] { return stats_say("lock_waiters 0"); }));
+	EXPECT_TRUE(stats_say("locks 2")) << "one was wanted";
 	const auto back = come('h', used);
 	EXPECT_FALSE(back->forgotten());
 	const auto w = want();
