@@ -460,6 +460,7 @@ TEST_F(daemon_session, an_open_that_runs_after_its_close_leaves_nothing_open)
 
 TEST_F(daemon_session, silent_strangers_do_not_keep_clients_out)
 {
+	settings_.max_connections = 1; // else there is room for all of the crowd
 	start();
 	std::vector<coop::unique_fd> crowd;
 	for (std::size_t i = 0; i < 2 * coop::daemon::strangers_max; i++) {
