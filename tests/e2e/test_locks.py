@@ -52,9 +52,12 @@ def ofd(fd, kind, wait=False):
 
 
 class Waiter:
-    """A process that waits for a lock, says 'held' when it has it, and holds it until told."""
+    """A process that waits for a lock, says 'held' when it has it, and holds it until told. SIGUSR1 ends its wait."""
     CODE = """
-import fcntl, os, sys
+import errno, fcntl, os, signal, sys
+def interrupted(*_):
+    raise OSError(errno.EINTR, "a signal")
+signal.signal(signal.SIGUSR1, interrupted)
 fd = os.open(sys.argv[1], os.O_RDWR)
 print("waits", flush=True)
 try:
@@ -190,6 +193,12 @@ def test_a_signal_ends_a_wait_and_the_node_that_waits_may_die(cluster):
     a, b = cluster.node(peers=False), cluster.node(peers=False)
     with opened(a) as (fd,):
         fcntl.flock(fd, fcntl.LOCK_EX)
+        w = Waiter(b, "flock")
+        wait_for(lambda: waiters(cluster) == 1, "it is queued")
+        w.p.send_signal(signal.SIGUSR1)
+        assert w.result() == f"error {errno.EINTR}"
+        wait_for(lambda: waiters(cluster) == 0, "it is not queued any more, though its file is open")
+        w.end()
         w = Waiter(b, "flock")
         wait_for(lambda: waiters(cluster) == 1, "it is queued")
         w.p.kill()
