@@ -253,9 +253,12 @@ void session::drop_pages(fuse_ino_t ino)
 	inodes.let_reads_end(*node);
 	if (!inodes.to_drop(ino, mount_->options().strict))
 		return;
-	unsigned told = node->dropping_pages;
+	unsigned told;
 	{
 		const client::inode_table::notification turn(inodes, *node);
+		if (!inodes.to_drop(ino, mount_->options().strict)) // it may have waited, too
+			return;
+		told = node->dropping_pages;
 		fuse_lowlevel_notify_inval_inode(fuse_.get(), ino, 0, 0);
 		inodes.announced(*node, turn.since);
 	}

@@ -86,8 +86,8 @@
 //    time: the kernel reads one part ahead while the reader waits for another. The next second,
 //    attributes and notifications wait for READs in hand, for a refused reader to ask again, and
 //    for one that got less to move the end of the file (acts_until()): all this takes
-//    as long as it takes a reader to get a processor. And a READ is refused when no
-//    attributes are about to go to the kernel (telling).
+//    as long as it takes a reader to get a processor. And a READ is refused when neither
+//    attributes nor a notification are about to go to the kernel (telling, notification).
 // 4. The kernel truncates its pages when it has the answer to an open with O_TRUNC.
 //    Another open waits for that and drops no pages (let_truncations_end()). If it
 //    did, it could drop what a pwrite() after the O_TRUNC has just put there, and
@@ -297,7 +297,8 @@ public:
 	void announced(inode &node, ticket since);
 	// The same after the first notification of this version.
 	void announced(inode &node, ticket since, std::uint64_t version);
-	// The time of a notification to the kernel about the file.
+	// The time of a notification to the kernel about the file. Begins when no reader is in
+	// need, as telling does.
 	class notification
 	{
 	public:
@@ -435,6 +436,7 @@ private:
 	static void learn_extras(inode &node, ticket asked, const attributes &attr);
 	void stale(inode &node);
 	static bool shrinks(const inode &node);
+	static bool may_act(inode &node, std::chrono::steady_clock::time_point until);
 	ticket notifies(inode &node);
 	void notified(inode &node);
 	template <class condition>

@@ -83,9 +83,20 @@ void inode_table::announced(inode &node, ticket since, std::uint64_t version)
 
 ticket inode_table::notifies(inode &node)
 {
-	std::lock_guard guard(node.lock);
+	const auto until = std::chrono::steady_clock::now() + shrinking_acts;
+	for (;;) {
+		{
+			const std::lock_guard guard(node.lock);
+			node.notifying++;
+		}
+		// The other order would let a READ be refused in between.
+		if (may_act(node, until))
+			break;
+		notified(node);
+		let_reads_end(node);
+	}
+	const std::lock_guard guard(node.lock);
 	node.bumps++;
-	node.notifying++;
 	return now();
 }
 
@@ -217,6 +228,15 @@ std::chrono::steady_clock::time_point inode_table::acts_until(inode &node)
 	return last;
 }
 
+// Whether no reader is in need of attributes that stay as they are, or has been waited for until
+// then.
+bool inode_table::may_act(inode &node, std::chrono::steady_clock::time_point until)
+{
+	const auto now = std::chrono::steady_clock::now();
+	return !node.shrinks_until || !shrinks(node) || now >= until ||
+	       (!node.reading && acts_until(node) <= now);
+}
+
 void inode_table::returns(inode &node, pid_t thread, std::uint64_t offset, std::uint64_t length)
 {
 	if (!node.shrinks_until)
@@ -248,13 +268,11 @@ void inode_table::has_acted(inode &node, pid_t thread)
 
 inode_table::telling::telling(inode_table &t, inode &n) : table_(&t), node_(n.shared_from_this())
 {
-	using clock = std::chrono::steady_clock;
-	const auto until = clock::now() + shrinking_acts;
+	const auto until = std::chrono::steady_clock::now() + shrinking_acts;
 	for (;;) {
 		// The other order would let a READ be refused in between.
 		n.telling++;
-		if (!n.shrinks_until || !shrinks(n) || clock::now() >= until ||
-		    (!n.reading && acts_until(n) <= clock::now()))
+		if (may_act(n, until))
 			return;
 		n.telling--;
 		t.made_progress();
@@ -306,7 +324,10 @@ bool inode_table::refuses_short(inode &node, std::uint64_t offset, std::uint64_t
 	all.push_back({offset, offset + length, at, at + (length > page ? pages_left : page_left),
 		       thread, false, false});
 	guard.unlock();
-	wait(at + reader_acts, [&] { return !node.telling; });
+	wait(at + reader_acts, [&] {
+		const std::lock_guard again_locked(node.lock);
+		return !node.telling && !node.notifying;
+	});
 	return true;
 }
 

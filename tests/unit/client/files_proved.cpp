@@ -335,5 +335,34 @@ TEST_F(client_files_short, attributes_wait_for_reads_in_hand_then)
 	ends.join();
 }
 
+TEST_F(client_files_short, notifications_wait_for_them_too)
+{
+	EXPECT_TRUE(refuses(0, page));
+	std::optional<inode_table::read_in_hand> hand(std::in_place, table,
+						      node->shared_from_this());
+	std::atomic<bool> ended{false};
+	std::thread ends([&] {
+		ended = true;
+		hand.reset();
+	});
+	table.returns(*node, 0, 0, page);
+	const inode_table::notification turn(table, *node);
+	EXPECT_TRUE(ended);
+	ends.join();
+}
+
+TEST_F(client_files_short, a_read_is_refused_when_no_notification_is_on_its_way)
+{
+	std::optional<inode_table::notification> turn(std::in_place, table, *node);
+	std::atomic<bool> over{false};
+	std::thread ends([&] {
+		over = true;
+		turn.reset();
+	});
+	EXPECT_TRUE(refuses(0, page));
+	EXPECT_TRUE(over) << "the kernel could ignore the answer to the reader's next READ";
+	ends.join();
+}
+
 } // namespace
 } // namespace coop::client
