@@ -132,6 +132,7 @@ TEST_F(daemon_hostile, oversize_lengths_are_refused_before_memory_is_taken)
 		send(fd.get(), {reinterpret_cast<char *>(buf), sizeof(buf)});
 		EXPECT_TRUE(closed(fd.get())) << body << " " << data;
 	}
+	EXPECT_EQ(server_->malformed, 4u) << "one was ended because it said nothing more";
 	still_serves();
 }
 

@@ -266,6 +266,7 @@ TEST_F(daemon_locks, a_circle_of_processes_is_refused)
 
 TEST_F(daemon_locks, a_lock_ends_with_its_open_file_and_with_its_client)
 {
+	settings_.silence = std::chrono::hours(1); // nor because its client says nothing
 	start();
 	auto a = join(), b = join();
 	ASSERT_EQ(a->lock(range(1, wr)), 0);
@@ -283,6 +284,24 @@ TEST_F(daemon_locks, a_lock_ends_with_its_open_file_and_with_its_client)
 }
 
 // The CLOSE of a reader may wait for the next request, but not if others may wait for its lock.
+TEST_F(daemon_locks, an_unlock_names_any_open_file_of_its_client)
+{
+	put("f", "");
+	up();
+	const entry f = find("f");
+	plain_client c(port_, COOP_ST_VERSION, COOP_ST_VERSION, 'm');
+	for (const std::uint64_t open_id : {1, 2})
+		ASSERT_EQ(c.open(f, open_id, COOP_ST_O_READ | COOP_ST_O_WRITE), 0);
+	coop_st_body b = plain_client::on(f, 1);
+	b.lock = range(1, wr);
+	ASSERT_EQ(c.ask(COOP_ST_LOCK, b), 0);
+	EXPECT_EQ(c.got.flags, COOP_ST_LOCK_HELD + 0u);
+	EXPECT_TRUE(stats_say("locks 1"));
+	b.open_id = 2;
+	EXPECT_EQ(c.ask(COOP_ST_UNLOCK, b), 0);
+	EXPECT_TRUE(stats_say("locks 0"));
+}
+
 TEST_F(daemon_locks, a_reader_that_holds_one_is_closed_at_once)
 {
 	start();
