@@ -9,17 +9,20 @@
  *
  *   lose_sends    swallow the completions of so many successful sends
  *   lose_flushes  swallow the completions of so many flushed work requests
+ *   fail_sends    say of so many successful sends that they failed
  *   keep_qps      refuse so many times to destroy a queue pair: EBUSY
  *   refuse_sends  take so many chains of sends but for the last send: ENOMEM
+ *   hold_changes  let so many tasks wait that change the state of a queue pair for datagrams;
+ *                 0: all of them go on
  *   max_ah        say that the device has so many address handles, and refuse more; 0: as it was
  *   hold_sends    1: keep chains of datagrams back, and what follows them on their queue pairs;
  *                 0: give them to the device
  *   pin           "ADDRESS PAGES": pin these pages of the writing process, as for a device that
  *                 reads them; "0 0" unpins them
  *
- * All but the last three count down. lost, kept, refused and ah_refused are the totals, held is the
- * number of chains that are kept back now. The module cannot be unloaded, because its functions may
- * be running at any time.
+ * All but the last three count down. lost, failed, kept, refused and ah_refused are the totals,
+ * held is the number of chains that are kept back now, and changing that of tasks that wait. The
+ * module cannot be unloaded, because its functions may be running at any time.
  */
 #include <linux/atomic.h>
 #include <linux/err.h>
@@ -28,6 +31,7 @@
 #include <linux/module.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
+#include <linux/wait.h>
 #include <rdma/ib_verbs.h>
 
 #define PIN_MOST 64
@@ -37,7 +41,8 @@ module_param(device, charp, 0444);
 MODULE_PARM_DESC(device, "name of the verbs device to stand before");
 
 static atomic_t lose_sends, lose_flushes, keep_qps, refuse_sends, lost, kept, refused, held;
-static atomic_t n_ah, ah_refused;
+static atomic_t n_ah, ah_refused, fail_sends, failed, hold_changes, changing, releases;
+static DECLARE_WAIT_QUEUE_HEAD(changes_go_on);
 static struct ib_device *lab_device; /* NULL: not there */
 static int device_max_ah;
 
@@ -45,6 +50,8 @@ static int (*device_poll_cq)(struct ib_cq *cq, int room, struct ib_wc *wc);
 static int (*device_destroy_qp)(struct ib_qp *qp, struct ib_udata *udata);
 static int (*device_post_send)(struct ib_qp *qp, const struct ib_send_wr *wr,
 			       const struct ib_send_wr **bad);
+static int (*device_modify_qp)(struct ib_qp *qp, struct ib_qp_attr *attr, int mask,
+			       struct ib_udata *udata);
 static int (*device_create_ah)(struct ib_ah *ah, struct rdma_ah_init_attr *attr,
 			       struct ib_udata *udata);
 static int (*device_destroy_ah)(struct ib_ah *ah, u32 flags);
@@ -177,15 +184,40 @@ static bool is_lost(const struct ib_wc *wc)
 	return yes;
 }
 
+static void fail(struct ib_wc *wc)
+{
+	if (wc->status != IB_WC_SUCCESS || wc->opcode != IB_WC_SEND ||
+	    atomic_dec_if_positive(&fail_sends) < 0)
+		return;
+	wc->status = IB_WC_GENERAL_ERR;
+	atomic_inc(&failed);
+}
+
 static int lab_poll_cq(struct ib_cq *cq, int room, struct ib_wc *wc)
 {
 	const int n = device_poll_cq(cq, room, wc);
 	int i, told = 0;
 
-	for (i = 0; i < n; i++)
-		if (!is_lost(&wc[i]))
-			wc[told++] = wc[i];
+	for (i = 0; i < n; i++) {
+		if (is_lost(&wc[i]))
+			continue;
+		fail(&wc[i]);
+		wc[told++] = wc[i];
+	}
 	return n < 0 ? n : told;
+}
+
+static int lab_modify_qp(struct ib_qp *qp, struct ib_qp_attr *attr, int mask,
+			 struct ib_udata *udata)
+{
+	const int before = atomic_read(&releases);
+
+	if (qp->qp_type == IB_QPT_UD && atomic_dec_if_positive(&hold_changes) >= 0) {
+		atomic_inc(&changing);
+		wait_event(changes_go_on, atomic_read(&releases) != before);
+		atomic_dec(&changing);
+	}
+	return device_modify_qp(qp, attr, mask, udata);
 }
 
 static int lab_destroy_qp(struct ib_qp *qp, struct ib_udata *udata)
@@ -256,6 +288,8 @@ static int lab_add(struct ib_device *dev)
 	dev->ops.poll_cq = lab_poll_cq;
 	dev->ops.destroy_qp = lab_destroy_qp;
 	dev->ops.post_send = lab_post_send;
+	device_modify_qp = dev->ops.modify_qp;
+	dev->ops.modify_qp = lab_modify_qp;
 	device_create_ah = dev->ops.create_ah;
 	device_destroy_ah = dev->ops.destroy_ah;
 	dev->ops.create_ah = lab_create_ah;
@@ -270,6 +304,7 @@ static void lab_remove(struct ib_device *dev, void *data)
 	dev->ops.poll_cq = device_poll_cq;
 	dev->ops.destroy_qp = device_destroy_qp;
 	dev->ops.post_send = device_post_send;
+	dev->ops.modify_qp = device_modify_qp;
 	dev->ops.create_ah = device_create_ah;
 	dev->ops.destroy_ah = device_destroy_ah;
 	lab_device = NULL;
@@ -303,13 +338,34 @@ static const struct kernel_param_ops number_ops = {.set = number_set, .get = num
 
 module_param_cb(lose_sends, &number_ops, &lose_sends, 0644);
 module_param_cb(lose_flushes, &number_ops, &lose_flushes, 0644);
+module_param_cb(fail_sends, &number_ops, &fail_sends, 0644);
 module_param_cb(keep_qps, &number_ops, &keep_qps, 0644);
 module_param_cb(refuse_sends, &number_ops, &refuse_sends, 0644);
 module_param_cb(lost, &number_ops, &lost, 0444);
+module_param_cb(failed, &number_ops, &failed, 0444);
+module_param_cb(changing, &number_ops, &changing, 0444);
 module_param_cb(refused, &number_ops, &refused, 0444);
 module_param_cb(kept, &number_ops, &kept, 0444);
 module_param_cb(held, &number_ops, &held, 0444);
 module_param_cb(ah_refused, &number_ops, &ah_refused, 0444);
+
+static int changes_set(const char *text, const struct kernel_param *param)
+{
+	int n, err = kstrtoint(text, 0, &n);
+
+	if (err)
+		return err;
+	atomic_set(&hold_changes, n);
+	if (!n) {
+		atomic_inc(&releases);
+		wake_up_all(&changes_go_on);
+	}
+	return 0;
+}
+
+static const struct kernel_param_ops changes_ops = {.set = changes_set, .get = number_get};
+
+module_param_cb(hold_changes, &changes_ops, &hold_changes, 0644);
 
 static int max_ah_set(const char *text, const struct kernel_param *param)
 {
