@@ -89,9 +89,9 @@ static struct coop_engine *create_engine(struct coop_rnic *r, u64 now)
 		return ERR_PTR(-ENOMEM);
 	engine = coop_engine_init(mem, size, &cfg, now); /* the engine starts at mem */
 	for (i = 0; i < r->n_fetch; i++)
-		coop_engine_set_fetch_qp(engine, i, r->fetch[i].qp.ib->qp_num, r->qkey);
+		coop_engine_set_fetch_qp(engine, i, r->fetch[i].qp.num, r->qkey);
 	for (i = 0; i < r->n_serves; i++)
-		coop_engine_set_serve_qp(engine, i, r->serve[i % r->n_serve].qp.ib->qp_num);
+		coop_engine_set_serve_qp(engine, i, r->serve[i % r->n_serve].qp.num);
 	return engine;
 }
 
@@ -177,7 +177,7 @@ int coop_node_attach(struct coop_node *node, char *why, size_t size)
 		coop_mail_clear(node->shard ? &node->mail : &node->shards->out);
 	WRITE_ONCE(node->rnic, r);
 	WRITE_ONCE(node->up, true);
-	coop_ctrl_repost(r, now);
+	coop_ctrl_repost(r);
 	mutex_unlock(&node->lock);
 	memalloc_noio_restore(flags);
 	kvfree(old);

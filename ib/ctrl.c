@@ -13,11 +13,11 @@
  * of a node without an address handle waits here, in its receive buffer, until
  * the handle is resolved.
  *
- * If the queue pair dies, all its work requests complete, and it is recycled. A
- * send without a completion for COOP_SENT_US ends the same way: a device that
- * lost it would not complete later ones either. (Completions may stay in their
- * queue while nothing waits for them; the pump empties it before it checks this
- * deadline.)
+ * If the queue pair dies, all its work requests complete, and it is renewed, by a
+ * work (qp_change.c); messages that are to be sent meanwhile are dropped. A send
+ * without a completion for COOP_SENT_US ends the same way: a device that lost it
+ * would not complete later ones either. (Completions may stay in their queue while
+ * nothing waits for them; the pump empties it before it checks this deadline.)
  */
 #include <linux/log2.h>
 #include <rdma/ib_cache.h>
@@ -82,12 +82,10 @@ static void dropped(struct coop_rnic *r, bool incoming, enum coop_drop why)
 	coop_count(r->node->stats, COOP_C_CTRL_DROPPED, 1);
 }
 
-static void stop(struct coop_rnic *r, struct coop_ctrl *c, u64 now)
+static void stop(struct coop_rnic *r, struct coop_ctrl *c)
 {
-	c->dead = true;
-	c->qp.died = c->qp.ready;
+	c->qp.died = true;
 	coop_qp_stop(r, &c->qp);
-	coop_rnic_await(r, &c->qp, now + COOP_QUIET_US);
 }
 
 /*
@@ -135,7 +133,7 @@ static u32 post_chain(struct coop_rnic *r, struct coop_ctrl *c, bool *whole)
 	int err;
 
 	*whole = false;
-	if (!c->qp.ready || c->dead)
+	if (!c->qp.ready)
 		return 0;
 	last->wr.next = NULL;
 	last->wr.send_flags |= IB_SEND_SIGNALED;
@@ -153,22 +151,6 @@ static u32 post_chain(struct coop_rnic *r, struct coop_ctrl *c, bool *whole)
 		if (bad == &c->wr[n].wr)
 			return n;
 	return c->n_chain;
-}
-
-/*
- * The signalled send of a chain may be missing, and those before it that were sent complete without
- * a word. As in ib_drain_sq(): what is posted to a queue pair in ERR is flushed, behind all others,
- * and stands for them. It refers to a buffer that is not read.
- */
-static void post_end(struct coop_rnic *r, struct coop_ctrl *c)
-{
-	struct ib_ud_wr wr = c->wr[0];
-
-	wr.wr.next = NULL;
-	wr.wr.wr_id = coop_wr_id(&c->qp, c->tail - 1);
-	wr.wr.send_flags = IB_SEND_SIGNALED;
-	if (c->qp.ib)
-		(void)ib_post_send(c->qp.ib, &wr.wr, NULL); /* else its deadline ends it */
 }
 
 static void flush(struct coop_rnic *r, struct coop_ctrl *c, u64 now)
@@ -191,8 +173,8 @@ static void flush(struct coop_rnic *r, struct coop_ctrl *c, u64 now)
 	coop_count(r->node->stats, COOP_C_SEND_POSTED, n);
 	coop_count(r->node->stats, COOP_C_PEER_TX_BYTES, bytes);
 	if (!whole) {
-		stop(r, c, now);
-		post_end(r, c);
+		c->cut = true;
+		stop(r, c);
 	}
 }
 
@@ -202,13 +184,10 @@ void coop_ctrl_flush(struct coop_rnic *r, u64 now)
 	flush(r, &r->data, now);
 }
 
-static void post(struct coop_rnic *r, struct coop_ctrl *c, u32 i, struct coop_ah *ah, u64 now)
+/* The send of the message in buffer i. */
+static void fill_send(struct coop_rnic *r, struct coop_ctrl *c, u32 i, const struct coop_ah *ah,
+		      struct ib_ud_wr *wr, struct ib_sge *sge)
 {
-	struct ib_ud_wr *wr = &c->wr[c->n_chain];
-	struct ib_sge *sge = &c->sge[c->n_chain];
-
-	if (of_fetch(coop_bufs_at(&c->tx, i), c->tx_len[i]))
-		trace_coopfs_ctrl_send(r, coop_bufs_at(&c->tx, i), c->tx_len[i], &c->tx_to[i]);
 	sge->addr = coop_bufs_dma(&c->tx, i);
 	sge->length = c->tx_len[i];
 	sge->lkey = r->pd->local_dma_lkey;
@@ -221,6 +200,32 @@ static void post(struct coop_rnic *r, struct coop_ctrl *c, u32 i, struct coop_ah
 	wr->ah = ah->ib;
 	wr->remote_qpn = c->tx_to[i].qpn;
 	wr->remote_qkey = coop_qkey_to(r, &c->tx_to[i]);
+}
+
+/*
+ * The signalled send of a chain may be missing, and those before it that were sent complete without
+ * a word. As in ib_drain_sq(): what is posted to a queue pair in ERR is flushed, behind all others,
+ * and stands for them. It is not sent: it names the last of them again. No chain is being built.
+ */
+static void post_end(struct coop_rnic *r, struct coop_ctrl *c)
+{
+	const u32 i = c->sent[(c->tail - 1) % COOP_CTRL_SENDS];
+	struct ib_ud_wr wr;
+	struct ib_sge sge;
+
+	fill_send(r, c, i, c->tx_ah[i], &wr, &sge);
+	wr.wr.send_flags = IB_SEND_SIGNALED;
+	c->end = c->tail;
+	c->ending = !ib_post_send(c->qp.ib, &wr.wr, NULL); /* else its deadline ends it */
+}
+
+static void post(struct coop_rnic *r, struct coop_ctrl *c, u32 i, struct coop_ah *ah, u64 now)
+{
+	struct ib_ud_wr *wr = &c->wr[c->n_chain];
+
+	if (of_fetch(coop_bufs_at(&c->tx, i), c->tx_len[i]))
+		trace_coopfs_ctrl_send(r, coop_bufs_at(&c->tx, i), c->tx_len[i], &c->tx_to[i]);
+	fill_send(r, c, i, ah, wr, &c->sge[c->n_chain]);
 	if (c->n_chain)
 		wr[-1].wr.next = &wr->wr;
 	c->tx_ah[i] = ah;
@@ -465,53 +470,59 @@ void coop_ctrl_resume(struct coop_rnic *r, struct coop_ah *ah, u64 now)
 
 /* ---- the queue pair ------------------------------------------------------------- */
 
-bool coop_ctrl_overdue(struct coop_rnic *r, struct coop_ctrl *c, u64 now)
-{
-	if (c->dead)
-		return false;
-	coop_count(r->node->stats, COOP_C_SEND_ERRORS, 1);
-	stop(r, c, now);
-	return true;
-}
-
 /* The send with this number is complete, and so are those that were posted before it. */
 static void sent(struct coop_rnic *r, struct coop_ctrl *c, u32 number, bool good, u64 now)
 {
-	const u32 n = number - c->head + 1;
+	const bool end = c->ending && number == c->end;
+	const u32 n = end ? in_flight(c) : number - c->head + 1;
 	u32 k;
 
-	if (!n || n > in_flight(c)) {
+	if (end) {
+		c->ending = false;
+	} else if (!n || n > in_flight(c)) {
 		coop_count(r->node->stats, COOP_C_SEND_ERRORS, 1); /* it has no such send */
 		return;
 	}
 	for (k = 0; k < n; k++)
 		take_first(r, c);
-	if (!c->dead)
+	if (c->qp.ready)
 		coop_rnic_await(r, &c->qp, in_flight(c) ? now + COOP_SENT_US : ~0ULL);
-	coop_count(r->node->stats, COOP_C_SEND_COMPLETED, good ? n : n - 1);
+	coop_count(r->node->stats, COOP_C_SEND_COMPLETED, good || !n ? n : n - 1);
 	coop_count(r->node->stats, COOP_C_SEND_ERRORS, good ? 0 : 1);
 }
 
-void coop_ctrl_completed(struct coop_rnic *r, struct coop_ctrl *c, const struct ib_wc *wc,
-			 bool recv, u64 now)
+static void received(struct coop_rnic *r, struct coop_ctrl *c, const struct ib_wc *wc, u64 now)
 {
-	u32 i = (u32)wc->wr_id;
-	bool good = wc->status == IB_WC_SUCCESS;
+	const u32 i = (u32)wc->wr_id;
 
-	if (!good && !c->dead)
-		stop(r, c, now);
-	if (!recv) {
-		sent(r, c, i, good, now);
-		return;
-	}
 	c->n_posted--;
 	c->rx_posted[i] = false;
-	if (good) {
+	if (wc->status == IB_WC_SUCCESS) {
 		arrived(r, c, i, wc, now);
 		return;
 	}
 	coop_count(r->node->stats, COOP_C_RECV_FLUSHED, 1);
 	c->rx_idle[c->n_idle++] = (u16)i;
+}
+
+static bool is_quiet(const struct coop_ctrl *c)
+{
+	return !c->n_posted && !in_flight(c) && !c->ending;
+}
+
+void coop_ctrl_completed(struct coop_rnic *r, struct coop_ctrl *c, const struct ib_wc *wc,
+			 bool recv, u64 now)
+{
+	const bool good = wc->status == IB_WC_SUCCESS;
+
+	if (!good && c->qp.ready)
+		stop(r, c);
+	if (recv)
+		received(r, c, wc, now);
+	else
+		sent(r, c, (u32)wc->wr_id, good, now);
+	if (!c->qp.ready && is_quiet(c))
+		coop_qp_renew(r, &c->qp);
 }
 
 static u32 post_batch(struct coop_rnic *r, struct coop_ctrl *c, const u16 *buffer, u32 n)
@@ -544,24 +555,10 @@ static u32 post_batch(struct coop_rnic *r, struct coop_ctrl *c, const u16 *buffe
 	return n;
 }
 
-static void revive(struct coop_rnic *r, struct coop_ctrl *c, u64 now)
-{
-	if (!coop_qp_recycle(r, &c->qp))
-		c->dead = false;
-	else if (c->qp.ib) /* the device keeps it as it is: try again to destroy it */
-		coop_rnic_await(r, &c->qp, now + COOP_QUIET_US);
-	else
-		coop_devices_changed(); /* detaches and attaches again */
-	if (c->qp.ib && c->qp.ib->qp_num != (c == &r->data ? r->data_qpn : r->self.qpn))
-		coop_devices_changed(); /* announces the new QPN */
-}
-
-static void repost(struct coop_rnic *r, struct coop_ctrl *c, u64 now)
+static void repost(struct coop_rnic *r, struct coop_ctrl *c)
 {
 	u32 n, posted, i;
 
-	if (c->dead && !c->n_posted && !in_flight(c) && c->qp.ib && !r->closing)
-		revive(r, c, now);
 	while (c->n_idle > c->n_kept && c->qp.ready && !r->closing) {
 		n = min_t(u32, c->n_idle - c->n_kept, COOP_BATCH);
 		posted = post_batch(r, c, &c->rx_idle[c->n_idle - n], n);
@@ -578,16 +575,38 @@ static void repost(struct coop_rnic *r, struct coop_ctrl *c, u64 now)
 	}
 }
 
-void coop_ctrl_repost(struct coop_rnic *r, u64 now)
+void coop_ctrl_repost(struct coop_rnic *r)
 {
-	repost(r, &r->ctrl, now);
+	repost(r, &r->ctrl);
 	if (r->node->cfg.lines)
-		repost(r, &r->data, now);
+		repost(r, &r->data);
 }
 
-void coop_ctrl_lost(struct coop_rnic *r, struct coop_ctrl *c)
+static struct coop_ctrl *ctrl_of(struct coop_qp *qp)
 {
+	return container_of(qp, struct coop_ctrl, qp);
+}
+
+static void ctrl_qp_stopped(struct coop_rnic *r, struct coop_qp *qp, u64 now)
+{
+	struct coop_ctrl *c = ctrl_of(qp);
+
+	if (c->cut && in_flight(c))
+		post_end(r, c);
+	c->cut = false;
+	if (is_quiet(c))
+		coop_qp_renew(r, qp);
+	else
+		coop_rnic_await(r, qp, now + COOP_QUIET_US);
+}
+
+static void ctrl_qp_lost(struct coop_rnic *r, struct coop_qp *qp, u64 now)
+{
+	struct coop_ctrl *c = ctrl_of(qp);
 	u32 i;
+
+	c->cut = false;
+	c->ending = false;
 
 	c->n_chain = 0;
 	while (c->head != c->tail)
@@ -599,7 +618,43 @@ void coop_ctrl_lost(struct coop_rnic *r, struct coop_ctrl *c)
 		c->rx_idle[c->n_idle++] = (u16)i;
 	}
 	c->n_posted = 0;
+	if (!r->closing)
+		coop_devices_changed(); /* detaches and attaches again */
 }
+
+static void ctrl_qp_renewed(struct coop_rnic *r, struct coop_qp *qp, int err, u64 now)
+{
+	struct coop_ctrl *c = ctrl_of(qp);
+
+	c->cut = false;
+	if (r->closing)
+		return;
+	if (!err)
+		repost(r, c);
+	else if (qp->ib) /* the device keeps it as it is: try again to destroy it */
+		coop_rnic_await(r, qp, now + COOP_QUIET_US);
+	/* Without one: detaches and attaches again. With another one: announces its number. */
+	if (!qp->ib || qp->num != (c == &r->data ? r->data_qpn : r->self.qpn))
+		coop_devices_changed();
+}
+
+/* It is stopped first, so that all its work requests complete. If that was in vain, it must go. */
+static void ctrl_qp_overdue(struct coop_rnic *r, struct coop_qp *qp, u64 now)
+{
+	if (!qp->ready) {
+		coop_qp_discard(r, qp);
+		return;
+	}
+	coop_count(r->node->stats, COOP_C_SEND_ERRORS, 1);
+	stop(r, ctrl_of(qp));
+}
+
+const struct coop_qp_ops coop_ctrl_qp_ops = {
+	.stopped = ctrl_qp_stopped,
+	.lost = ctrl_qp_lost,
+	.renewed = ctrl_qp_renewed,
+	.overdue = ctrl_qp_overdue,
+};
 
 int coop_ctrl_create(struct coop_rnic *r, struct coop_ctrl *c)
 {
@@ -628,7 +683,6 @@ int coop_ctrl_create(struct coop_rnic *r, struct coop_ctrl *c)
 	c->n_kept = r->node->shard ? COOP_CTRL_RECVS / 2 : 0;
 	for (i = 0; i < COOP_CTRL_SENDS; i++)
 		c->tx_free[c->n_free++] = (u16)i;
-	c->qp.kind = c == &r->data ? COOP_QP_DATA : COOP_QP_CTRL;
 	c->qp.cap.max_recv_wr = COOP_CTRL_RECVS;
 	c->qp.cap.max_send_wr = COOP_CTRL_SENDS;
 	c->qp.cap.max_recv_sge = 3;

@@ -34,6 +34,14 @@ static bool strayed(struct coop_node *node)
 		first.num != node->rnic->port.num);
 }
 
+/* A queue pair for messages is gone, and not only being replaced. The lock held. */
+static bool is_without(const struct coop_node *node)
+{
+	const struct coop_rnic *r = node->rnic;
+
+	return coop_qp_is_gone(&r->ctrl.qp) || (node->cfg.lines && coop_qp_is_gone(&r->data.qp));
+}
+
 static bool must_leave(struct coop_node *node, const struct coop_port *port)
 {
 	const struct coop_rnic *r = node->rnic;
@@ -41,8 +49,8 @@ static bool must_leave(struct coop_node *node, const struct coop_port *port)
 
 	if (strayed(node))
 		return true;
-	mutex_lock(&node->lock); /* the pump has none while it replaces one */
-	without = !r->ctrl.qp.ib || (node->cfg.lines && !r->data.qp.ib);
+	mutex_lock(&node->lock);
+	without = is_without(node);
 	mutex_unlock(&node->lock);
 	return without || coop_device_failed(port->dev) || port->mtu != r->port.mtu ||
 	       port->pkey_index != r->port.pkey_index;
@@ -66,7 +74,7 @@ static void follow(struct coop_node *node, const struct coop_port *port, bool up
 		      !memcmp(of_all.gid, port->gid.raw, sizeof(of_all.gid));
 	mutex_lock(&node->lock);
 	/* Stopped, or without a queue pair since must_leave() looked: the next refresh sees it. */
-	if (r->closing || !r->ctrl.qp.ib || (node->cfg.lines && !r->data.qp.ib)) {
+	if (r->closing || is_without(node)) {
 		mutex_unlock(&node->lock);
 		return;
 	}
@@ -78,7 +86,7 @@ static void follow(struct coop_node *node, const struct coop_port *port, bool up
 		coop_rnic_address(r, &r->self);
 		coop_engine_set_self(node->engine, node->shard ? &of_all : &r->self);
 		if (node->cfg.lines) {
-			r->data_qpn = r->data.qp.ib->qp_num;
+			r->data_qpn = r->data.qp.num;
 			node->cfg.lines->moved(node->host, coop_now_us());
 		}
 	}

@@ -5,31 +5,35 @@
  * A node has one mutex, and all its code runs in process context. A completion
  * only queues the pump. The pump polls both completion queues, feeds the engine
  * and performs the engine's work until all are empty. A spinlock would suffice
- * for the engine alone, but its work (mapping pages, moving a queue pair through
- * its states, page cache lookups, checksums, the one copy of ib_copy) takes long
- * or sleeps. The pump polls the completion queues itself, because the callbacks
- * of ib_alloc_cq() would take the lock for each completion. A thread that submits
- * a fetch also performs the engine's work, so that its request leaves without a
- * context switch.
+ * for the engine alone, but its work (mapping pages, page cache lookups, checksums,
+ * the one copy of ib_copy) takes long, and with lines it sleeps. The pump polls
+ * the completion queues itself, because the callbacks of ib_alloc_cq() would take
+ * the lock for each completion. A thread that submits a fetch also performs the
+ * engine's work, so that its request leaves without a context switch.
  *
  * Locks, outer first: attach_lock, lock, news_lock. The list of nodes (device.c) has one of its
  * own, under which none of them is taken. done() runs without any of them, ops->address() under
- * attach_lock only. Whoever holds lock and may allocate memory does so without I/O, because pages
- * being filled wait for the lock.
+ * attach_lock only.
+ *
+ * Who holds lock waits neither for the device nor for memory nor for another task, because all
+ * readers of the mount wait for lock, and pages that are being filled. So under it
+ *
+ *   - only verbs that do not sleep are called: posting, polling, requests for a notification. What
+ *     changes or destroys an object of the device is left to a work, which does it without lock. A
+ *     queue pair is not in use from the wish for a change until the work reports its end: nothing
+ *     is posted to it, and its memory stays the device's.
+ *   - memory is allocated with GFP_NOWAIT, and its lack costs a request. With lines the host may
+ *     wait for memory, without I/O: only its own process waits for that node (lines.h).
  *
  * Who waits for whom:
  *
  *   a reader that begins a fetch    for lock, until a signal kills it; then for done()
  *   the pump                        for lock; the timer and completions only queue it
- *   the work of a fetch slot        for lock, and without it for the device (fetch_qp.c)
+ *   the work of a queue pair        for lock, and without it for the device (qp_change.c)
  *   the works of address handles    the same, and for neighbours (ah.c)
  *   storage's receiver              for news_lock, a spinlock (peers.c)
- *   attach, detach                  for lock; without it for the device, and for the works of slots
+ *   attach, detach                  for lock; without it for the device and works of queue pairs
  *   removal of a device, refresh    for attach_lock
- *
- * So what the holder of lock waits for, all readers of the mount wait for. It is the device, and
- * only when a control or a serving queue pair has failed, which ends what goes by it anyway. The
- * callbacks of the file system wait for nothing.
  */
 #ifndef COOP_IB_NODE_H
 #define COOP_IB_NODE_H
@@ -98,7 +102,7 @@ struct coop_node {
 
 	atomic_t settled; /* not 0: serves that wait must look for their pages again */
 	struct workqueue_struct *wq;
-	struct workqueue_struct *changes; /* of queue pairs: see fetch_qp.c */
+	struct workqueue_struct *changes; /* of queue pairs: see qp_change.c */
 	struct workqueue_struct *paths; /* resolves addresses: coop_ib_wq, or with lines its own */
 	struct work_struct pump;
 	struct delayed_work refresh; /* on coop_ib_wq */

@@ -59,7 +59,7 @@ static u32 poll_queue(struct coop_rnic *r, struct ib_cq *cq, bool recv, u64 now)
  */
 static bool messages_matter(const struct coop_ctrl *c)
 {
-	return c->dead || !c->qp.ready || c->n_free <= COOP_CTRL_SENDS / 2;
+	return !c->qp.ready || c->n_free <= COOP_CTRL_SENDS / 2;
 }
 
 static bool sends_matter(const struct coop_rnic *r)
@@ -112,7 +112,7 @@ static void perform(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
 		coop_responder_send(r, tx, now);
 		break;
 	case COOP_TX_STOP_QP:
-		coop_requester_stop(r, tx->slot, now);
+		coop_requester_stop(r, tx->slot);
 		break;
 	case COOP_TX_RESET_QP:
 		coop_requester_reset(r, tx->slot);
@@ -248,7 +248,7 @@ static bool turn(struct coop_node *node)
 		n = poll_queue(r, r->rcq, true, now);
 		data = !n || round + 1 == ROUNDS_PER_TURN || now - began >= BEHIND_US;
 		n += poll_queue(r, r->scq, false, now);
-		coop_ctrl_repost(r, now); /* first: it may replace the queue pair */
+		coop_ctrl_repost(r);
 		n += coop_ctrl_mail(r, now);
 		dry = !n;
 		drain(node, data, now);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * qp.c - the life of a UD queue pair; see qp.h for the order of its states.
+ * qp.c - what the device is told about a UD queue pair; see qp.h for the order of its states.
  *
- * If the device refuses a state change, the queue pair is not ready. Its next
- * user then replaces it. If that fails too, posting fails: that fetch goes to
- * storage, and the next one tries again.
+ * If the device refuses a state change, the queue pair is not ready. It is then
+ * replaced. If that fails too, posting fails: that fetch goes to storage, and the
+ * next one tries again.
  */
 #include "ib/qp.h"
 
@@ -62,6 +62,8 @@ void coop_qp_give_back(struct coop_qp *qp, struct ib_qp *ib, bool other)
 {
 	qp->taken = false;
 	qp->ib = ib;
+	if (ib)
+		qp->num = ib->qp_num;
 	if (other)
 		qp->epoch++;
 }
@@ -94,6 +96,7 @@ int coop_qp_create(struct coop_rnic *r, struct coop_qp *qp)
 	if (IS_ERR(ib))
 		return PTR_ERR(ib);
 	qp->ib = ib;
+	qp->num = ib->qp_num;
 	qp->epoch++;
 	qp->overdue_at = ~0ULL;
 	err = to_ready(r, ib);
@@ -118,14 +121,6 @@ int coop_qp_destroy(struct coop_rnic *r, struct coop_qp *qp)
 	return 0;
 }
 
-void coop_qp_stop(struct coop_rnic *r, struct coop_qp *qp)
-{
-	trace_coopfs_qp(r, qp, COOP_QP_STOPPED);
-	qp->ready = false;
-	if (qp->ib && coop_qp_to_error(qp->ib))
-		coop_rnic_await(r, qp, 0); /* the device refused: replace it at once */
-}
-
 /*
  * Soft-RoCE up to Linux 6.3 also runs its responder in the receive path, and RESET does not wait
  * for that. The responder may have completed the last flushed WR and still be running; it then
@@ -145,13 +140,13 @@ static int reset(struct coop_rnic *r, struct ib_qp *ib)
 	return ib_modify_qp(ib, &a, IB_QP_STATE) ?: to_ready(r, ib);
 }
 
-int coop_qp_renew(struct coop_rnic *r, const struct coop_qp *qp, struct ib_qp **ib, bool *other)
+int coop_qp_to_ready(struct coop_rnic *r, const struct coop_qp *qp, struct ib_qp **ib, bool *other)
 {
 	struct ib_qp *made;
 	int err;
 
 	*other = false;
-	if (*ib && may_be_reset(r, qp) && !reset(r, *ib))
+	if (*ib && qp->stopped && may_be_reset(r, qp) && !reset(r, *ib))
 		return 0;
 	trace_coopfs_qp(r, qp, COOP_QP_REPLACED);
 	err = coop_qp_end(r, ib);
@@ -166,27 +161,4 @@ int coop_qp_renew(struct coop_rnic *r, const struct coop_qp *qp, struct ib_qp **
 	if (err)
 		(void)coop_qp_end(r, ib); /* nothing is posted */
 	return err;
-}
-
-int coop_qp_recycle(struct coop_rnic *r, struct coop_qp *qp)
-{
-	trace_coopfs_qp(r, qp, COOP_QP_RECYCLED);
-	if (qp->died)
-		coop_count(r->node->stats, COOP_C_QP_RECYCLED, 1);
-	qp->died = false;
-	qp->overdue_at = ~0ULL;
-	if (qp->ib && !reset(r, qp->ib)) {
-		qp->ready = true;
-		return 0;
-	}
-	return coop_qp_replace(r, qp);
-}
-
-int coop_qp_replace(struct coop_rnic *r, struct coop_qp *qp)
-{
-	int err;
-
-	trace_coopfs_qp(r, qp, COOP_QP_REPLACED);
-	err = coop_qp_destroy(r, qp);
-	return err ? err : coop_qp_create(r, qp);
 }

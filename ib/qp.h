@@ -18,20 +18,43 @@
 #ifndef COOP_IB_QP_H
 #define COOP_IB_QP_H
 
+#include <linux/workqueue.h>
 #include <rdma/ib_verbs.h>
 
 enum coop_qp_kind { COOP_QP_CTRL, COOP_QP_FETCH, COOP_QP_SERVE, COOP_QP_DATA };
 
 struct coop_rnic;
+struct coop_qp;
+
+/*
+ * What its owner (ctrl.c, requester.c, responder.c) hears of a queue pair. The node's lock is held;
+ * nobody has the queue pair, except that more changes may be wanted.
+ */
+struct coop_qp_ops {
+	/* In ERR: what is posted completes, flushed. The owner sets the deadline for that. */
+	void (*stopped)(struct coop_rnic *r, struct coop_qp *qp, u64 now);
+	/* Destroyed: the device owns no memory of what was posted, and none of it completes. */
+	void (*lost)(struct coop_rnic *r, struct coop_qp *qp, u64 now);
+	/* 0: in RTS, perhaps with another number; else not ready, and qp->ib is NULL or stays. */
+	void (*renewed)(struct coop_rnic *r, struct coop_qp *qp, int err, u64 now);
+	/* Its deadline has passed. */
+	void (*overdue)(struct coop_rnic *r, struct coop_qp *qp, u64 now);
+};
 
 struct coop_qp {
 	struct ib_qp *ib; /* NULL: none, or taken; posting fails */
+	struct coop_rnic *rnic;
+	const struct coop_qp_ops *ops;
+	struct work_struct change; /* on node->changes: performs 'wants', see qp_change.c */
 	struct ib_qp_cap cap;
 	enum coop_qp_kind kind;
+	u32 num; /* QPN of 'ib', also while that is taken; then of the last one */
 	u16 slot;
 	u16 epoch;
+	u8 wants;       /* changes that are wanted: qp_change.c has the bits */
 	bool taken;     /* coop_qp_take(): 'ib' is with someone who needs no lock for it */
-	bool ready;     /* RTS, as far as we know */
+	bool ready;     /* RTS, as far as we know, and no change is wanted: may be posted to */
+	bool stopped;   /* ERR, as the device has confirmed */
 	bool died;      /* went to ERR by itself */
 	u64 overdue_at; /* us: deadline of its completions; ~0: none expected */
 };
@@ -61,11 +84,10 @@ static inline bool coop_wr_of(u64 id, const struct coop_qp *qp)
 }
 
 /*
- * Verbs that change or destroy a queue pair wait for the device. Those of fetch slots (fetch_qp.c),
- * which every lost datagram needs, and those at the end of all (coop_rnic_silence) run without the
- * node's lock, for which readers wait: the queue pair is taken under the lock, and given back.
- * While it is taken it does not count as destroyed. Those of the control and the serving queue
- * pairs, which change only when one has failed, are performed under the lock.
+ * Verbs that change or destroy a queue pair wait for the device, perhaps for long. All of them run
+ * without the node's lock, for which readers wait: the queue pair is taken under the lock, and
+ * given back. While it is taken nothing is posted to it, and it does not count as destroyed. A
+ * queue pair that nobody else knows yet, or any more, needs no lock.
  */
 
 /* Under the lock; it is not taken. NULL: there is none. */
@@ -81,23 +103,34 @@ int coop_qp_end(const struct coop_rnic *r, struct ib_qp **ib);
  * Moves it from ERR back to RTS, or replaces it if that cannot be; *ib is NULL: creates one.
  * *other: it is another one. On error *ib is not in RTS, or NULL.
  */
-int coop_qp_renew(struct coop_rnic *r, const struct coop_qp *qp, struct ib_qp **ib, bool *other);
+int coop_qp_to_ready(struct coop_rnic *r, const struct coop_qp *qp, struct ib_qp **ib, bool *other);
 
-/* All below: context may sleep, the node's lock held. 0 or -errno. */
+/* While its node is being attached, or has been detached. Context: may sleep. 0 or -errno. */
 
 /* Creates qp->ib with qp->cap, in RTS. */
 int coop_qp_create(struct coop_rnic *r, struct coop_qp *qp);
-/*
- * Destroys it: the device no longer owns posted memory, and later completions are ignored. On
- * error the queue pair still exists and the device still owns the memory.
- */
+/* On error the queue pair exists still, and the device may write to its memory. */
 int coop_qp_destroy(struct coop_rnic *r, struct coop_qp *qp);
-/* To ERR: a completion follows for each WR posted. */
+
+/* qp_change.c: the lock held; a work of the queue pair performs what is wanted, without it. */
+
+/* Before any other call. */
+void coop_qp_init(struct coop_rnic *r, struct coop_qp *qp, enum coop_qp_kind kind, u16 slot,
+		  const struct coop_qp_ops *ops);
+/* To ERR, unless it is out of service already; stopped() follows. */
 void coop_qp_stop(struct coop_rnic *r, struct coop_qp *qp);
-/* Moves a quiet queue pair from ERR back to RTS. Replaces it if the device refuses, or cannot do so
- * safely. */
-int coop_qp_recycle(struct coop_rnic *r, struct coop_qp *qp);
-/* Destroys and creates. */
-int coop_qp_replace(struct coop_rnic *r, struct coop_qp *qp);
+/* Destroys it, whatever is posted; lost() follows. If the device refuses, it is overdue later. */
+void coop_qp_discard(struct coop_rnic *r, struct coop_qp *qp);
+/*
+ * All that was posted has completed, or there is none: back to RTS; renewed() follows. While the
+ * node is being detached: nothing.
+ */
+void coop_qp_renew(struct coop_rnic *r, struct coop_qp *qp);
+
+/* There is none, and no change under way that would bring one. */
+static inline bool coop_qp_is_gone(const struct coop_qp *qp)
+{
+	return !qp->ib && !qp->taken && !qp->wants;
+}
 
 #endif /* COOP_IB_QP_H */

@@ -11,14 +11,15 @@
  *
  * If the device rejects a receive, the queue pair is stopped and the receives
  * that were not posted count as flushed: the engine continues as after a loss.
- * fetch_qp.c changes the queue pair's state.
+ * The engine has the queue pair stopped and renewed, which a work does
+ * (qp_change.c); it does not use the slot until it hears of the end.
  */
 #include <linux/highmem.h>
 
 #include "ib/node.h"
 #include "ib/trace.h"
 
-int coop_requester_create(struct coop_rnic *r, struct coop_fetch_slot *s, u16 slot)
+int coop_requester_create(struct coop_rnic *r, struct coop_fetch_slot *s)
 {
 	const gfp_t gfp = coop_node_gfp(r->node);
 	int err;
@@ -30,8 +31,6 @@ int coop_requester_create(struct coop_rnic *r, struct coop_fetch_slot *s, u16 sl
 				       DMA_FROM_DEVICE, gfp);
 	if (err)
 		return err;
-	s->qp.kind = COOP_QP_FETCH;
-	s->qp.slot = slot;
 	s->qp.cap.max_recv_wr = r->fetch_wrs;
 	s->qp.cap.max_recv_sge = 4;
 	s->qp.cap.max_send_wr = 1; /* some devices refuse a queue of length 0 */
@@ -248,27 +247,27 @@ void coop_requester_post(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
 	coop_count(r->node->stats, COOP_C_RECV_POSTED, posted);
 	if (posted < want) {
 		if (posted)
-			coop_requester_stop(r, tx->slot, now);
+			coop_requester_stop(r, tx->slot);
 		coop_engine_rx_flush(engine, tx->slot, want - posted, now);
 	}
 }
 
-void coop_requester_stop(struct coop_rnic *r, u32 slot, u64 now)
+void coop_requester_stop(struct coop_rnic *r, u32 slot)
 {
 	struct coop_fetch_slot *s = &r->fetch[slot];
 
 	coop_count(r->node->stats, COOP_C_QP_STOPS, 1);
-	coop_fetch_qp_stop(r, s);
-	if (s->n_posted && s->qp.overdue_at == ~0ULL)
-		coop_rnic_await(r, &s->qp, now + COOP_QUIET_US);
+	coop_qp_stop(r, &s->qp);
 }
 
 void coop_requester_reset(struct coop_rnic *r, u32 slot)
 {
 	struct coop_fetch_slot *s = &r->fetch[slot];
 
-	if (!r->closing && !WARN_ON_ONCE(s->n_posted))
-		coop_fetch_qp_renew(r, s);
+	if (r->closing || WARN_ON_ONCE(s->n_posted))
+		return;
+	coop_engine_reset_begin(r->node->engine, slot);
+	coop_qp_renew(r, &s->qp);
 }
 
 void coop_requester_completed(struct coop_rnic *r, const struct ib_wc *wc, u64 now)
@@ -284,9 +283,7 @@ void coop_requester_completed(struct coop_rnic *r, const struct ib_wc *wc, u64 n
 	if (wc->status != IB_WC_SUCCESS) {
 		if (s->qp.ready) {
 			s->qp.died = true;
-			coop_fetch_qp_stop(r, s); /* flushes the rest */
-			if (s->n_posted)
-				coop_rnic_await(r, &s->qp, now + COOP_QUIET_US);
+			coop_qp_stop(r, &s->qp); /* flushes the rest */
 		}
 		coop_count(r->node->stats, COOP_C_RECV_FLUSHED, 1);
 		coop_engine_rx_flush(r->node->engine, s->qp.slot, 1, now);
@@ -307,16 +304,50 @@ void coop_requester_completed(struct coop_rnic *r, const struct ib_wc *wc, u64 n
 	coop_engine_rx_data(r->node->engine, &rx, now);
 }
 
-void coop_requester_lost(struct coop_rnic *r, struct coop_fetch_slot *s, u64 now)
+static struct coop_fetch_slot *slot_of(struct coop_qp *qp)
 {
+	return container_of(qp, struct coop_fetch_slot, qp);
+}
+
+static void fetch_qp_stopped(struct coop_rnic *r, struct coop_qp *qp, u64 now)
+{
+	if (slot_of(qp)->n_posted)
+		coop_rnic_await(r, qp, now + COOP_QUIET_US);
+}
+
+static void fetch_qp_lost(struct coop_rnic *r, struct coop_qp *qp, u64 now)
+{
+	struct coop_fetch_slot *s = slot_of(qp);
 	u32 n = s->n_posted;
 
 	none_is_posted(r, s);
 	if (!n)
 		return;
 	coop_count(r->node->stats, COOP_C_RECV_FLUSHED, n);
-	coop_engine_rx_flush(r->node->engine, s->qp.slot, n, now);
+	coop_engine_rx_flush(r->node->engine, qp->slot, n, now);
 }
+
+/* If it failed, the receives of the next attempt fail, and so the engine wants it again. */
+static void fetch_qp_renewed(struct coop_rnic *r, struct coop_qp *qp, int err, u64 now)
+{
+	struct coop_engine *engine = r->node->engine;
+
+	if (!err)
+		coop_engine_set_fetch_qp(engine, qp->slot, qp->num, r->qkey);
+	coop_engine_reset_done(engine, qp->slot, now);
+}
+
+static void fetch_qp_overdue(struct coop_rnic *r, struct coop_qp *qp, u64 now)
+{
+	coop_qp_discard(r, qp);
+}
+
+const struct coop_qp_ops coop_requester_qp_ops = {
+	.stopped = fetch_qp_stopped,
+	.lost = fetch_qp_lost,
+	.renewed = fetch_qp_renewed,
+	.overdue = fetch_qp_overdue,
+};
 
 /* ---- the judgement -----------------------------------------------------------------------------
  */

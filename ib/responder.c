@@ -20,7 +20,9 @@
  * that the engine gives out has room on its queue pair.
  *
  * A failed queue pair is stopped; when all its batches have completed it is
- * recycled. The requester asks again for what it misses.
+ * renewed. A work does both (qp_change.c), and meanwhile another queue pair sends
+ * for its slots of the engine. The requester asks again for what it misses: what
+ * had not been sent, and what came from another queue pair than its COMMIT names.
  */
 #include "ib/node.h"
 #include "ib/trace.h"
@@ -28,10 +30,8 @@
 #define NO_RECORD    (~0ULL)
 #define LAST_OF_TURN BIT(31) /* in a wr_id's number: the signalled send of a batch */
 
-int coop_responder_create(struct coop_rnic *r, struct coop_serve_slot *s, u16 slot)
+int coop_responder_create(struct coop_rnic *r, struct coop_serve_slot *s)
 {
-	s->qp.kind = COOP_QP_SERVE;
-	s->qp.slot = slot;
 	s->qp.cap.max_send_wr = r->serve_wrs;
 	s->qp.cap.max_send_sge = 2;
 	s->qp.cap.max_recv_wr = 1; /* some devices refuse a queue of length 0 */
@@ -270,15 +270,34 @@ static bool fill_send(struct coop_rnic *r, struct coop_serve_slot *s, struct coo
 	return true;
 }
 
-static void revive(struct coop_rnic *r, struct coop_serve_slot *s, bool replace)
+/* The queue pair that a slot of the engine sends from: its own, or one that stands in for it. */
+static struct coop_serve_slot *sender(const struct coop_rnic *r, u32 slot)
+{
+	struct coop_serve_slot *own = &r->serve[slot % r->n_serve];
+
+	return own->qp.ready || !r->stand_in ? own : r->stand_in;
+}
+
+/* A queue pair went out of use, or is in use again. */
+static void senders_changed(struct coop_rnic *r)
 {
 	u32 i;
 
-	if (r->closing || (replace ? coop_qp_replace(r, &s->qp) : coop_qp_recycle(r, &s->qp)))
-		return; /* the next send tries again */
-	s->dead = false;
-	for (i = s->qp.slot; i < r->n_serves; i += r->n_serve)
-		coop_engine_set_serve_qp(r->node->engine, i, s->qp.ib->qp_num);
+	if (!r->stand_in || !r->stand_in->qp.ready) {
+		r->stand_in = NULL;
+		for (i = 0; !r->stand_in && i < r->n_serve; i++)
+			if (r->serve[i].qp.ready)
+				r->stand_in = &r->serve[i];
+	}
+	for (i = 0; i < r->n_serves; i++)
+		coop_engine_set_serve_qp(r->node->engine, i, sender(r, i)->qp.num);
+}
+
+/* Its last renewal failed: tries again. */
+static void renew_again(struct coop_rnic *r, struct coop_serve_slot *s)
+{
+	if (s->head == s->tail && !s->qp.wants && !s->qp.taken)
+		coop_qp_renew(r, &s->qp);
 }
 
 bool coop_responder_has_room(const struct coop_rnic *r)
@@ -293,7 +312,7 @@ bool coop_responder_has_room(const struct coop_rnic *r)
 static int post(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
 {
 	struct coop_serving *v = tx->cookie == NO_RECORD ? NULL : &r->serves[tx->cookie];
-	struct coop_serve_slot *s = &r->serve[tx->slot % r->n_serve];
+	struct coop_serve_slot *own = &r->serve[tx->slot % r->n_serve], *s = own;
 	const struct ib_send_wr *bad = NULL;
 	struct coop_ah *ah;
 	u32 i, bytes = 0;
@@ -301,9 +320,11 @@ static int post(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
 
 	if (r->closing || tx->n_seg > COOP_BATCH)
 		return -ESHUTDOWN;
-	if (!s->qp.ready && s->head == s->tail)
-		revive(r, s, true);
-	if (!s->qp.ready || s->dead || s->tail - s->head == COOP_SERVE_TURNS ||
+	if (!own->qp.ready) {
+		renew_again(r, own);
+		s = sender(r, tx->slot);
+	}
+	if (!s->qp.ready || s->tail - s->head == COOP_SERVE_TURNS ||
 	    s->n_posted + tx->n_seg > r->serve_wrs)
 		return -EAGAIN;
 	/* ctrl.c held the REQUEST back until the handle was resolved, so it is usually there. */
@@ -316,20 +337,6 @@ static int post(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
 		bytes += tx->seg[i].len;
 	}
 	err = ib_post_send(s->qp.ib, &r->send_wr[0].wr, &bad);
-	if (err) {
-		s->dead = true;
-		/*
-		 * The device accepted a part of the batch without the signalled send, so no
-		 * completion would report the end of that part. Destroying the queue pair ends it
-		 * for certain; if the device refuses, it does so when coop_rnic_overdue() succeeds.
-		 */
-		if (!coop_qp_destroy(r, &s->qp)) {
-			coop_count(r->node->stats, COOP_C_SEND_ERRORS, tx->n_seg);
-			coop_responder_lost(r, s, now);
-			return -EIO;
-		}
-		coop_qp_stop(r, &s->qp);
-	}
 	s->turn[s->tail % COOP_SERVE_TURNS].id = tx->id;
 	s->turn[s->tail % COOP_SERVE_TURNS].n_seg = tx->n_seg;
 	s->turn[s->tail % COOP_SERVE_TURNS].bytes = bytes;
@@ -340,9 +347,19 @@ static int post(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
 	r->n_sending += tx->n_seg;
 	r->n_turns++;
 	r->sending += bytes;
-	coop_rnic_await(r, &s->qp, now + (err ? COOP_QUIET_US : COOP_SENT_US));
 	coop_count(r->node->stats, COOP_C_SEND_POSTED, tx->n_seg);
 	coop_count(r->node->stats, COOP_C_PEER_TX_BYTES, bytes);
+	if (!err) {
+		coop_rnic_await(r, &s->qp, now + COOP_SENT_US);
+		return 0;
+	}
+	/*
+	 * The device accepted a part of the batch without the signalled send, so no completion
+	 * would report the end of that part. Destroying the queue pair ends it for certain. The
+	 * batch is its last turn until then.
+	 */
+	coop_qp_discard(r, &s->qp);
+	senders_changed(r);
 	return 0;
 }
 
@@ -375,25 +392,56 @@ void coop_responder_completed(struct coop_rnic *r, const struct ib_wc *wc, u64 n
 {
 	struct coop_serve_slot *s = &r->serve[coop_wr_slot(wc->wr_id)];
 	u32 number = (u32)wc->wr_id;
-	bool good = wc->status == IB_WC_SUCCESS, refused = false;
+	const bool good = wc->status == IB_WC_SUCCESS;
 
-	if (!good && !s->dead) {
-		s->dead = true;
-		s->qp.died = s->qp.ready;
+	if (!good && s->qp.ready) {
+		s->qp.died = true;
 		coop_qp_stop(r, &s->qp);
-		refused = s->qp.overdue_at <= now; /* it must be replaced */
+		senders_changed(r);
 	}
 	if ((number & LAST_OF_TURN) && s->head != s->tail)
 		end_turn(r, s, good ? 0 : -EIO, now);
-	s->qp.overdue_at = ~0ULL;
-	if (s->head != s->tail)
-		coop_rnic_await(r, &s->qp, refused ? 0 : now + COOP_SENT_US);
-	else if (s->dead)
-		revive(r, s, false);
+	if (s->qp.ready)
+		coop_rnic_await(r, &s->qp, s->head != s->tail ? now + COOP_SENT_US : ~0ULL);
+	else if (s->head == s->tail)
+		coop_qp_renew(r, &s->qp);
 }
 
-void coop_responder_lost(struct coop_rnic *r, struct coop_serve_slot *s, u64 now)
+static struct coop_serve_slot *slot_of(struct coop_qp *qp)
 {
+	return container_of(qp, struct coop_serve_slot, qp);
+}
+
+static void serve_qp_stopped(struct coop_rnic *r, struct coop_qp *qp, u64 now)
+{
+	coop_rnic_await(r, qp, now + COOP_QUIET_US);
+}
+
+static void serve_qp_lost(struct coop_rnic *r, struct coop_qp *qp, u64 now)
+{
+	struct coop_serve_slot *s = slot_of(qp);
+
 	while (s->head != s->tail)
 		end_turn(r, s, -EIO, now);
+	coop_qp_renew(r, qp);
 }
+
+/* If it failed, the next send of one of its slots tries again. */
+static void serve_qp_renewed(struct coop_rnic *r, struct coop_qp *qp, int err, u64 now)
+{
+	if (!err)
+		senders_changed(r);
+}
+
+static void serve_qp_overdue(struct coop_rnic *r, struct coop_qp *qp, u64 now)
+{
+	coop_qp_discard(r, qp);
+	senders_changed(r);
+}
+
+const struct coop_qp_ops coop_responder_qp_ops = {
+	.stopped = serve_qp_stopped,
+	.lost = serve_qp_lost,
+	.renewed = serve_qp_renewed,
+	.overdue = serve_qp_overdue,
+};

@@ -7,8 +7,8 @@
  * detaches, the queue pairs are destroyed first, which ends the device's right
  * to touch memory, then all that they used.
  *
- * A queue pair whose completions do not come (the device lost them) is replaced
- * after a while, so that no page stays locked forever.
+ * A queue pair whose completions do not come (the device lost them) is destroyed
+ * after a while, and replaced, so that no page stays locked forever.
  */
 #include <linux/cpu.h> /* work_on_cpu_safe() of Linux 6.1 needs it */
 #include <linux/delay.h>
@@ -201,14 +201,41 @@ static int create_all(struct coop_rnic *r, const char **what, const char **lower
 	*what = "queue pair to fetch with";
 	*lower = for_fetches(r);
 	for (i = 0; i < r->n_fetch && !err; i++)
-		err = coop_requester_create(r, &r->fetch[i], (u16)i);
+		err = coop_requester_create(r, &r->fetch[i]);
 	if (err)
 		return err;
 	*what = "queue pair to serve with";
 	*lower = for_serves(r);
 	for (i = 0; i < r->n_serve && !err; i++)
-		err = coop_responder_create(r, &r->serve[i], (u16)i);
+		err = coop_responder_create(r, &r->serve[i]);
 	return err;
+}
+
+/* Also those that are not created. */
+static void init_qps(struct coop_rnic *r)
+{
+	u32 i;
+
+	coop_qp_init(r, &r->ctrl.qp, COOP_QP_CTRL, 0, &coop_ctrl_qp_ops);
+	coop_qp_init(r, &r->data.qp, COOP_QP_DATA, 0, &coop_ctrl_qp_ops);
+	for (i = 0; r->fetch && i < r->n_fetch; i++)
+		coop_qp_init(r, &r->fetch[i].qp, COOP_QP_FETCH, (u16)i, &coop_requester_qp_ops);
+	for (i = 0; r->serve && i < r->n_serve; i++)
+		coop_qp_init(r, &r->serve[i].qp, COOP_QP_SERVE, (u16)i, &coop_responder_qp_ops);
+}
+
+/* All of them, from 0 on; NULL behind the last. */
+static struct coop_qp *nth_qp(struct coop_rnic *r, u32 i)
+{
+	const u32 n_fetch = r->fetch ? r->n_fetch : 0, n_serve = r->serve ? r->n_serve : 0;
+
+	if (i < 2)
+		return i ? &r->data.qp : &r->ctrl.qp;
+	i -= 2;
+	if (i < n_fetch)
+		return &r->fetch[i].qp;
+	i -= n_fetch;
+	return i < n_serve ? &r->serve[i].qp : NULL;
 }
 
 struct coop_rnic *coop_rnic_create(struct coop_node *node, const struct coop_port *port, char *why,
@@ -218,7 +245,6 @@ struct coop_rnic *coop_rnic_create(struct coop_node *node, const struct coop_por
 	const char *name = dev_name(&port->dev->dev), *what = "memory", *lower = NULL;
 	const gfp_t gfp = coop_node_gfp(node);
 	struct coop_rnic *r;
-	u32 i;
 	int err;
 
 	if (cfg->mtu && (cfg->mtu > port->mtu || cfg->mtu < COOP_MTU_MIN || cfg->mtu % 4)) {
@@ -249,13 +275,10 @@ struct coop_rnic *coop_rnic_create(struct coop_node *node, const struct coop_por
 		return ERR_PTR(err);
 	}
 	r->fetch = kvcalloc(r->n_fetch, sizeof(*r->fetch), gfp);
-	for (i = 0; r->fetch && i < r->n_fetch; i++) {
-		r->fetch[i].rnic = r;
-		INIT_WORK(&r->fetch[i].change, coop_fetch_qp_work);
-	}
 	r->serve = kvcalloc(r->n_serve, sizeof(*r->serve), gfp);
 	r->serves = kvcalloc(r->n_serves, sizeof(*r->serves), gfp);
 	r->bounce = kvmalloc_array(COOP_MAX_PAGES, PAGE_SIZE, gfp);
+	init_qps(r);
 	err = -ENOMEM;
 	if (r->fetch && r->serve && r->serves && r->bounce)
 		err = create_all(r, &what, &lower);
@@ -267,7 +290,7 @@ struct coop_rnic *coop_rnic_create(struct coop_node *node, const struct coop_por
 		return ERR_PTR(err);
 	}
 	coop_rnic_address(r, &r->self);
-	r->data_qpn = r->data.qp.ib ? r->data.qp.ib->qp_num : 0;
+	r->data_qpn = r->data.qp.num;
 	return r;
 
 no_memory:
@@ -281,21 +304,18 @@ void coop_rnic_address(const struct coop_rnic *r, struct coop_addr *self)
 	memcpy(self->gid, r->port.gid.raw, sizeof(self->gid));
 	self->lid = r->port.lid;
 	self->sl = (u8)r->node->cfg.sl;
-	self->qpn = r->ctrl.qp.ib ? r->ctrl.qp.ib->qp_num : 0;
+	self->qpn = r->ctrl.qp.num;
 	self->qkey = r->qkey;
 }
 
 /* How many the device refused to destroy. */
 static u32 destroy_qps(struct coop_rnic *r)
 {
+	struct coop_qp *qp;
 	u32 i, kept = 0;
 
-	kept += coop_qp_destroy(r, &r->ctrl.qp) != 0;
-	kept += coop_qp_destroy(r, &r->data.qp) != 0;
-	for (i = 0; r->fetch && i < r->n_fetch; i++)
-		kept += coop_qp_destroy(r, &r->fetch[i].qp) != 0;
-	for (i = 0; r->serve && i < r->n_serve; i++)
-		kept += coop_qp_destroy(r, &r->serve[i].qp) != 0;
+	for (i = 0; (qp = nth_qp(r, i)); i++)
+		kept += coop_qp_destroy(r, qp) != 0;
 	return kept;
 }
 
@@ -319,28 +339,15 @@ static bool silence_qp(struct coop_rnic *r, struct coop_qp *qp)
 
 bool coop_rnic_silence(struct coop_rnic *r, u64 now)
 {
+	struct coop_qp *qp;
 	u32 i, kept = 0;
 
 	lockdep_assert_held(&r->node->lock);
-	if (!silence_qp(r, &r->ctrl.qp))
-		kept++;
-	else
-		coop_ctrl_lost(r, &r->ctrl);
-	if (!silence_qp(r, &r->data.qp))
-		kept++;
-	else
-		coop_ctrl_lost(r, &r->data);
-	for (i = 0; i < r->n_fetch; i++) {
-		if (!silence_qp(r, &r->fetch[i].qp))
+	for (i = 0; (qp = nth_qp(r, i)); i++) {
+		if (!silence_qp(r, qp))
 			kept++;
 		else
-			coop_requester_lost(r, &r->fetch[i], now);
-	}
-	for (i = 0; i < r->n_serve; i++) {
-		if (!silence_qp(r, &r->serve[i].qp))
-			kept++;
-		else
-			coop_responder_lost(r, &r->serve[i], now);
+			qp->ops->lost(r, qp, now);
 	}
 	return !kept;
 }
@@ -383,10 +390,11 @@ static void destroy_messages(struct coop_ctrl *c)
 
 void coop_rnic_destroy(struct coop_rnic *r)
 {
+	struct coop_qp *qp;
 	u32 i;
 
-	for (i = 0; r->fetch && i < r->n_fetch; i++)
-		cancel_work_sync(&r->fetch[i].change); /* it finds nothing to change */
+	for (i = 0; (qp = nth_qp(r, i)); i++)
+		cancel_work_sync(&qp->change); /* it finds nothing to change */
 	/* There are some only after a failed creation. */
 	for (i = 0; destroy_qps(r); i++)
 		msleep(coop_rnic_pause_ms(i));
@@ -423,54 +431,19 @@ void coop_rnic_await(struct coop_rnic *r, struct coop_qp *qp, u64 until)
 	r->overdue_at = min(r->overdue_at, until);
 }
 
-/*
- * Destroys the queue pair, so that we own its memory. False: the device refused, still owns the
- * memory, and we try again later.
- */
-static bool overdue_ended(struct coop_rnic *r, struct coop_qp *qp, u64 now)
-{
-	if (!coop_qp_destroy(r, qp))
-		return true;
-	qp->overdue_at = now + COOP_QUIET_US;
-	return false;
-}
-
-static void ctrl_overdue(struct coop_rnic *r, struct coop_ctrl *c, u64 now)
-{
-	if (c->qp.overdue_at > now || coop_ctrl_overdue(r, c, now) ||
-	    !overdue_ended(r, &c->qp, now))
-		return;
-	coop_ctrl_lost(r, c);
-	coop_devices_changed(); /* detaches and attaches again */
-}
-
 void coop_rnic_overdue(struct coop_rnic *r, u64 now)
 {
+	struct coop_qp *qp;
 	u64 next = ~0ULL;
 	u32 i;
 
 	lockdep_assert_held(&r->node->lock);
 	if (r->overdue_at > now || r->closing)
 		return;
-	ctrl_overdue(r, &r->ctrl, now);
-	next = min(next, r->ctrl.qp.overdue_at);
-	if (r->node->cfg.lines) {
-		ctrl_overdue(r, &r->data, now);
-		next = min(next, r->data.qp.overdue_at);
-	}
-	for (i = 0; i < r->n_fetch; i++) {
-		struct coop_fetch_slot *s = &r->fetch[i];
-
-		if (s->qp.overdue_at <= now)
-			coop_fetch_qp_destroy(r, s);
-		next = min(next, s->qp.overdue_at);
-	}
-	for (i = 0; i < r->n_serve; i++) {
-		struct coop_serve_slot *s = &r->serve[i];
-
-		if (s->qp.overdue_at <= now && overdue_ended(r, &s->qp, now))
-			coop_responder_lost(r, s, now);
-		next = min(next, s->qp.overdue_at);
+	for (i = 0; (qp = nth_qp(r, i)); i++) {
+		if (qp->overdue_at <= now)
+			qp->ops->overdue(r, qp, now);
+		next = min(next, qp->overdue_at);
 	}
 	r->overdue_at = next;
 }

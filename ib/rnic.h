@@ -8,10 +8,10 @@
  *
  * Queue pairs: one for control messages, one a fetch slot (receives only),
  * those that serves send from, and one for data with lines (lines.h). All are created once and
- * reused by the rules of qp.h. Most serves wait for pages on their way to this node and send
- * nothing meanwhile, so COOP_SERVES_A_QP of them share a queue pair. There is one completion queue
- * for receives and one for sends, each with room for every work request that is posted at once: an
- * overflow would kill them all.
+ * reused by the rules of qp.h; a work of each changes its state (qp_change.c). Most serves wait for
+ * pages on their way to this node and send nothing meanwhile, so COOP_SERVES_A_QP of them share a
+ * queue pair. There is one completion queue for receives and one for sends, each with room for
+ * every work request that is posted at once: an overflow would kill them all.
  */
 #ifndef COOP_IB_RNIC_H
 #define COOP_IB_RNIC_H
@@ -51,7 +51,9 @@ struct coop_ctrl {
 	u32 n_free;                   /* entries of tx_free */
 	u32 n_waiting;                /* buffers that wait for address handles */
 	u32 n_kept;                   /* of rx_idle, never posted: for mail */
-	bool dead;                    /* waits for its WRs to complete, then is recycled */
+	bool cut;                     /* a chain was cut: once it is in ERR, post_end() */
+	bool ending;                  /* what post_end() posted is not complete */
+	u32 end;                      /* its number */
 	u16 rx_idle[COOP_CTRL_RECVS]; /* buffers to post again */
 	u16 tx_free[COOP_CTRL_SENDS];
 	u16 sent[COOP_CTRL_SENDS]; /* buffers of sends, in posting order */
@@ -65,17 +67,9 @@ struct coop_ctrl {
 	struct coop_ah *tx_ah[COOP_CTRL_SENDS]; /* handle of a send that is built or posted */
 };
 
-/* Changes of a queue pair's state, see fetch_qp.c. */
-#define COOP_WANT_STOP    1
-#define COOP_WANT_DESTROY 2
-#define COOP_WANT_RENEW   4
-
 /* A fetch slot of the engine: a queue pair and the pages that it fills. */
 struct coop_fetch_slot {
 	struct coop_qp qp;
-	struct coop_rnic *rnic;
-	struct work_struct change; /* on node->changes: performs 'wants' */
-	u8 wants;                  /* COOP_WANT_* */
 	struct coop_bufs grh;
 	struct coop_bufs own;          /* ib_copy: private pages by ordinal */
 	struct coop_node_fetch *fetch; /* NULL: none has posted here */
@@ -91,7 +85,6 @@ struct coop_serve_slot {
 	struct coop_qp qp;
 	u32 head, tail; /* of turn[], free running */
 	u32 n_posted;   /* sends in these batches */
-	bool dead;      /* waits for its sends to complete, then is recycled */
 	struct {
 		u32 id;
 		u32 n_seg;
@@ -141,7 +134,8 @@ struct coop_rnic {
 	u32 n_serves;          /* n_serve times COOP_SERVES_A_QP */
 	struct coop_fetch_slot *fetch;
 	struct coop_serve_slot *serve;
-	struct coop_serving *serves; /* by cookie */
+	struct coop_serve_slot *stand_in; /* sends for those not ready; NULL: none does */
+	struct coop_serving *serves;      /* by cookie */
 	u32 n_serving;
 	u32 n_sending, n_turns; /* sends posted and not complete; batches of them */
 	u64 sending;            /* their bytes */
@@ -184,7 +178,7 @@ static inline u32 coop_rnic_pause_ms(u32 tries)
 {
 	return tries < 50 ? 100 : 1000;
 }
-/* Destroys queue pairs whose completions are overdue; the lock held. */
+/* Tells the owners of queue pairs whose completions are overdue; the lock held. */
 void coop_rnic_overdue(struct coop_rnic *r, u64 now);
 /* Sets the deadline for the queue pair's completions; the lock held. */
 void coop_rnic_await(struct coop_rnic *r, struct coop_qp *qp, u64 until);
@@ -199,6 +193,7 @@ static inline u32 coop_qkey_to(const struct coop_rnic *r, const struct coop_addr
 }
 
 /* ctrl.c */
+extern const struct coop_qp_ops coop_ctrl_qp_ops;
 int coop_ctrl_create(struct coop_rnic *r, struct coop_ctrl *c);
 void coop_ctrl_send(struct coop_rnic *r, const struct coop_tx *tx, u64 now);
 void coop_ctrl_completed(struct coop_rnic *r, struct coop_ctrl *c, const struct ib_wc *wc,
@@ -208,17 +203,10 @@ void coop_ctrl_flush(struct coop_rnic *r, u64 now);
 /* Takes messages of other shards out of the mailboxes; returns how many. */
 u32 coop_ctrl_mail(struct coop_rnic *r, u64 now);
 /* Posts receives again on all of them. */
-void coop_ctrl_repost(struct coop_rnic *r, u64 now);
+void coop_ctrl_repost(struct coop_rnic *r);
 /* The message in a buffer of c->tx that was taken from c->tx_free. */
 void coop_ctrl_launch(struct coop_rnic *r, struct coop_ctrl *c, u32 i, u32 len,
 		      const struct coop_addr *to, u64 now);
-/*
- * A completion of the queue pair is overdue. True: the queue pair was in use and is now stopped, so
- * that all its work requests complete; false: it had been stopped before.
- */
-bool coop_ctrl_overdue(struct coop_rnic *r, struct coop_ctrl *c, u64 now);
-/* The queue pair was destroyed: takes back its buffers. */
-void coop_ctrl_lost(struct coop_rnic *r, struct coop_ctrl *c);
 /* An address handle was resolved, or failed: sends and delivers the messages that waited for it, or
  * drops them. */
 void coop_ctrl_resume(struct coop_rnic *r, struct coop_ah *ah, u64 now);
@@ -226,25 +214,20 @@ void coop_ctrl_resume(struct coop_rnic *r, struct coop_ah *ah, u64 now);
 void coop_source_of(const struct coop_rnic *r, const struct ib_wc *wc, const void *grh,
 		    struct coop_addr *from, bool *has_gid);
 
-/* fetch_qp.c: of a slot's queue pair; the lock held, except for the work. */
-void coop_fetch_qp_stop(struct coop_rnic *r, struct coop_fetch_slot *s);
-void coop_fetch_qp_destroy(struct coop_rnic *r, struct coop_fetch_slot *s);
-void coop_fetch_qp_renew(struct coop_rnic *r, struct coop_fetch_slot *s);
-void coop_fetch_qp_work(struct work_struct *work);
-
 /* requester.c */
-int coop_requester_create(struct coop_rnic *r, struct coop_fetch_slot *s, u16 slot);
+extern const struct coop_qp_ops coop_requester_qp_ops;
+int coop_requester_create(struct coop_rnic *r, struct coop_fetch_slot *s);
 int coop_requester_submit(struct coop_rnic *r, struct coop_node_fetch *f, u64 now);
 void coop_requester_post(struct coop_rnic *r, const struct coop_tx *tx, u64 now);
-void coop_requester_stop(struct coop_rnic *r, u32 slot, u64 now);
+void coop_requester_stop(struct coop_rnic *r, u32 slot);
 void coop_requester_reset(struct coop_rnic *r, u32 slot);
 void coop_requester_completed(struct coop_rnic *r, const struct ib_wc *wc, u64 now);
-void coop_requester_lost(struct coop_rnic *r, struct coop_fetch_slot *s, u64 now);
 void coop_requester_verify(struct coop_rnic *r, const struct coop_ev *ev, u64 now);
 void coop_requester_finished(struct coop_rnic *r, const struct coop_ev *ev, u64 now);
 
 /* responder.c */
-int coop_responder_create(struct coop_rnic *r, struct coop_serve_slot *s, u16 slot);
+extern const struct coop_qp_ops coop_responder_qp_ops;
+int coop_responder_create(struct coop_rnic *r, struct coop_serve_slot *s);
 void coop_responder_lookup(struct coop_rnic *r, const struct coop_ev *ev, u64 now);
 /* Some pages that serves wait for have arrived, or will not come. */
 void coop_responder_look_again(struct coop_rnic *r, u64 now);
@@ -256,6 +239,5 @@ void coop_responder_end(struct coop_rnic *r, const struct coop_ev *ev);
 bool coop_responder_has_room(const struct coop_rnic *r);
 void coop_responder_send(struct coop_rnic *r, const struct coop_tx *tx, u64 now);
 void coop_responder_completed(struct coop_rnic *r, const struct ib_wc *wc, u64 now);
-void coop_responder_lost(struct coop_rnic *r, struct coop_serve_slot *s, u64 now);
 
 #endif /* COOP_IB_RNIC_H */

@@ -232,7 +232,7 @@ TRACE_EVENT(coopfs_qp,
 		__entry->node = r->self.qpn;
 		__entry->kind = qp->kind;
 		__entry->slot = qp->slot;
-		__entry->qpn = qp->ib ? qp->ib->qp_num : 0;
+		__entry->qpn = qp->num;
 		__entry->event = event;
 		__entry->died = qp->died;
 	),

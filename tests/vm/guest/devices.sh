@@ -8,7 +8,7 @@
 #: files $KO/coopfs.ko $KO/vm/coop_lab.ko
 #: memory 1536
 #: deadline 800
-#: long pinned end_meets_removal end_does_not_wait
+#: long pinned end_meets_removal end_does_not_wait serving_change_waits control_change_waits
 
 server=127.0.0.1
 lab=/sys/module/coop_lab/parameters
@@ -23,11 +23,13 @@ setup()
 after_failure()
 {
 	cat /tmp/said
-	for _p in lose_sends lose_flushes keep_qps refuse_sends max_ah; do
+	for _p in lose_sends lose_flushes fail_sends keep_qps refuse_sends max_ah hold_changes; do
 		echo 0 >$lab/$_p
 	done
 	tc qdisc del dev va root
 	[ -e /sys/class/infiniband/rxe1 ] || rxe rxe1 vb
+	ip link set vb up
+	own_routes vb 10.77.0.2
 	echo >&6
 	exec 6>&-
 	tell
@@ -36,13 +38,15 @@ after_failure()
 
 peer_pages() { of "$1" source peer pages; }
 
-# served NODE NAME: all 64 pages of the file come from the other node
-served()
+# all_come NODE NAME: all 64 pages of the file come from the other node
+all_come()
 {
 	_before=$(peer_pages "$1")
 	right "$1" "$2" 1 262144 -d
-	[ $(($(peer_pages "$1") - _before)) = 64 ] || die "$(($(peer_pages "$1") - _before)) pages came from the peer"
+	[ $(($(peer_pages "$1") - _before)) = 64 ]
 }
+
+served() { all_come "$@" || die "$(($(peer_pages "$1") - _before)) pages came from the peer"; }
 
 number() { [ "$(cat $lab/$1)" -ge "$2" ]; }
 
@@ -96,15 +100,83 @@ test_batch_cut()
 	number refused $((refused + 1)) || die "no batch was cut"
 	until_true 60 "the module asks the device again" number kept $((kept + 2))
 	echo 0 >$lab/keep_qps
-	until_true 60 "b serves again" served_again
+	until_true 60 "b serves again" all_come a cut
 	down a b
 }
 
-served_again()
+# reads NAME NODE FILE: as right, by a job that must end
+reads()
 {
-	_before=$(peer_pages a)
-	right a cut 1 262144 -d
-	[ $(($(peer_pages a) - _before)) = 64 ]
+	job "$1" coop-pattern -d check "/mnt/$2/$3" 1 1 262144 1
+	job_ends 60 "$1"
+}
+
+# A queue pair that b serves from has failed, and the device takes its time to change the new one:
+# b's readers do not wait for that, nor do others that b serves, but the end of the mount does.
+test_serving_change_waits()
+{
+	up ,ib_num_rrpc=2
+	new slow 1 262144
+	new other 1 262144
+	right b slow 1 262144
+	right a other 1 262144
+	before=$(peer_pages b)
+	refused=$(cat $lab/refused)
+	echo 1 >$lab/hold_changes
+	echo 1 >$lab/refuse_sends
+	right a slow 1 262144 -d
+	number refused $((refused + 1)) || die "no batch was cut"
+	until_true 60 "a queue pair is being changed" changing_for a slow
+	reads reader b other
+	[ $(($(peer_pages b) - before)) = 64 ] || die "$(($(peer_pages b) - before)) pages came from the peer"
+	until_true 60 "b serves with its other queue pairs" all_come a slow
+	number changing 1 || die "the queue pair was changed"
+	job unmount umount /mnt/b
+	until_true 20 "the mount waits for the change" waits unmount coop_node_detach
+	running unmount || die "the mount has ended, and its queue pair is being changed"
+	echo 0 >$lab/hold_changes
+	job_ends 60 unmount
+	down a
+}
+
+# changing_for NODE FILE: the node has asked for the file once more, and a queue pair is being changed
+changing_for()
+{
+	right "$1" "$2" 1 262144 -d
+	number changing 1
+}
+
+# The same with the control queue pair: it sends nothing meanwhile, so readers get their pages from
+# storage. The port goes down and up during the change, which is noticed all the same.
+test_control_change_waits()
+{
+	up
+	new word 1 262144
+	new other 1 262144
+	new later 1 262144
+	right a word 1 262144
+	right a other 1 262144
+	failed=$(cat $lab/failed)
+	echo 1 >$lab/hold_changes
+	echo 1 >$lab/fail_sends
+	reads first b word
+	until_true 20 "a send fails" number failed $((failed + 1))
+	until_true 20 "a queue pair is being changed" number changing 1
+	reads reader b other
+	number changing 1 || die "the queue pair was changed"
+	ip link set vb down
+	until_true 20 "b sees its port down" port_is b down
+	until_true 60 "a forgets b" knows a 0
+	until_true 60 "b forgets a" knows b 0
+	ip link set vb up
+	own_routes vb 10.77.0.2
+	until_true 20 "b sees its port up" port_is b up
+	number changing 1 || die "the queue pair was changed"
+	echo 0 >$lab/hold_changes
+	acquainted
+	right a later 1 262144
+	until_true 60 "b asks its peer again" all_come b later
+	down a b
 }
 
 # The device of a node that serves has fewer address handles than there are flows to the reader: the node

@@ -470,6 +470,10 @@ acquainted()
 
 down() { for _n in "$@"; do umount "/mnt/$_n" || die "umount of $_n"; done; }
 
+# port_is NODE up|down
+up_or_down() { awk '$1 == "endpoint" { print $NF == "down" ? "down" : "up" }' "$(proc "$1")/info"; }
+port_is() { [ "$(up_or_down "$1")" = "$2" ]; }
+
 knows() { [ "$(grep -c ^peer "$(proc "$1")/peers")" = "$2" ]; }
 
 # of NODE KIND NAME [FIELD]: one number of stats

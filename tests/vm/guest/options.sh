@@ -295,9 +295,6 @@ test_gid_change()
 	move_port vb 10.77.0.9 10.77.0.2
 }
 
-up_or_down() { awk '$1 == "endpoint" { print $NF == "down" ? "down" : "up" }' "$(proc "$1")/info"; }
-port_is() { [ "$(up_or_down "$1")" = "$2" ]; }
-
 # The port goes down and comes back: storage serves meanwhile, peers afterwards. The node leaves the
 # fabric and joins it again on one connection to storage, so it keeps its leases.
 test_port_down()
