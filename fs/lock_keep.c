@@ -56,11 +56,11 @@ void coop_locks_speak(struct coop_mount *m)
 	queue_delayed_work(m->wq, &m->locks.keep, KEEP_TIME);
 }
 
-/* Last of all the list: coop_locks_evict() looks there without the lock. */
+/* Last of all the list: coop_locks_evict() looks there without the lock, and then nobody has it. */
 static void unlist_locked(struct coop_inode *ci)
 {
 	WRITE_ONCE(ci->locked, false);
-	list_del_init(&ci->lock_link);
+	list_del_init_careful(&ci->lock_link);
 }
 
 void coop_locks_evict(struct inode *inode)
