@@ -17,7 +17,8 @@
  * as they arrive, and sends no copies: those would have to wait for the last page.
  *
  * Serves share queue pairs. What is posted at once is bounded for all together, so every batch
- * that the engine gives out has room on its queue pair.
+ * that the engine gives out has room on its queue pair. The number of sends also bounds what waits
+ * in the completion queue; there those of a queue pair out of service count, too.
  *
  * A failed queue pair is stopped; when all its batches have completed it is
  * renewed. A work does both (qp_change.c), and meanwhile another queue pair sends
@@ -281,6 +282,7 @@ static struct coop_serve_slot *sender(const struct coop_rnic *r, u32 slot)
 /* A queue pair went out of use, or is in use again. */
 static void senders_changed(struct coop_rnic *r)
 {
+	const struct coop_serve_slot *s;
 	u32 i;
 
 	if (!r->stand_in || !r->stand_in->qp.ready) {
@@ -288,6 +290,15 @@ static void senders_changed(struct coop_rnic *r)
 		for (i = 0; !r->stand_in && i < r->n_serve; i++)
 			if (r->serve[i].qp.ready)
 				r->stand_in = &r->serve[i];
+	}
+	r->n_turns = 0;
+	r->sending = 0;
+	for (i = 0; i < r->n_serve; i++) {
+		s = &r->serve[i];
+		if (!s->qp.ready)
+			continue;
+		r->n_turns += s->tail - s->head;
+		r->sending += s->bytes;
 	}
 	for (i = 0; i < r->n_serves; i++)
 		coop_engine_set_serve_qp(r->node->engine, i, sender(r, i)->qp.num);
@@ -344,6 +355,7 @@ static int post(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
 	coop_ah_hold(ah);
 	s->tail++;
 	s->n_posted += tx->n_seg;
+	s->bytes += bytes;
 	r->n_sending += tx->n_seg;
 	r->n_turns++;
 	r->sending += bytes;
@@ -380,9 +392,12 @@ static void end_turn(struct coop_rnic *r, struct coop_serve_slot *s, int err, u6
 	u32 k = s->head++ % COOP_SERVE_TURNS, n = s->turn[k].n_seg;
 
 	s->n_posted -= n;
+	s->bytes -= s->turn[k].bytes;
 	r->n_sending -= n;
-	r->n_turns--;
-	r->sending -= s->turn[k].bytes;
+	if (s->qp.ready) {
+		r->n_turns--;
+		r->sending -= s->turn[k].bytes;
+	}
 	coop_ah_put(r, s->turn[k].ah);
 	coop_count(r->node->stats, err ? COOP_C_SEND_ERRORS : COOP_C_SEND_COMPLETED, n);
 	coop_engine_tx_done(r->node->engine, s->turn[k].id, n, err, now);

@@ -35,7 +35,9 @@
 #define COOP_SERVES_A_QP 4        /* serves that share a queue pair */
 /*
  * Most bytes of serves that are posted and not sent. A device takes turns between queue pairs, so
- * with all posted at once each of many children would have its pages as late as the last one.
+ * with all posted at once each of many children would have its pages as late as the last one. A
+ * queue pair out of service sends nothing: what it has, for as long as the device likes, does not
+ * count.
  */
 #define COOP_SENDING_MAX SZ_512K
 
@@ -85,6 +87,7 @@ struct coop_serve_slot {
 	struct coop_qp qp;
 	u32 head, tail; /* of turn[], free running */
 	u32 n_posted;   /* sends in these batches */
+	u32 bytes;      /* of them */
 	struct {
 		u32 id;
 		u32 n_seg;
@@ -137,12 +140,13 @@ struct coop_rnic {
 	struct coop_serve_slot *stand_in; /* sends for those not ready; NULL: none does */
 	struct coop_serving *serves;      /* by cookie */
 	u32 n_serving;
-	u32 n_sending, n_turns; /* sends posted and not complete; batches of them */
-	u64 sending;            /* their bytes */
-	bool sends_watched;     /* the next completion of a send kicks the pump */
-	bool data_watched;      /* any datagram kicks the pump, not only a message */
-	u32 n_large;            /* fetch slots that are 'large' */
-	u64 overdue_at;         /* no later than that of any queue pair */
+	u32 n_sending;      /* sends posted and not complete */
+	u32 n_turns;        /* batches of them on queue pairs in service */
+	u64 sending;        /* their bytes, likewise */
+	bool sends_watched; /* the next completion of a send kicks the pump */
+	bool data_watched;  /* any datagram kicks the pump, not only a message */
+	u32 n_large;        /* fetch slots that are 'large' */
+	u64 overdue_at;     /* no later than that of any queue pair */
 	struct coop_ah_cache ah;
 	struct rdma_cgroup *payer; /* with lines: of 'n_charged', see charge.c */
 	u32 n_charged;

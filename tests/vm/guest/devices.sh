@@ -146,8 +146,35 @@ changing_for()
 	number changing 1
 }
 
-# The same with the control queue pair: it sends nothing meanwhile, so readers get their pages from
-# storage. The port goes down and up during the change, which is noticed all the same.
+# The device keeps more than half of a node's queue pairs to serve from, each with a batch of sends:
+# what they have takes no room from the one that is left.
+test_serving_kept()
+{
+	up ,ib_num_rrpc=4
+	new kept 1 262144
+	right b kept 1 262144
+	refused=$(cat $lab/refused)
+	kept=$(cat $lab/kept)
+	echo 1000000 >$lab/keep_qps
+	echo 3 >$lab/refuse_sends
+	until_true 60 "three batches are cut" cut_for a kept $((refused + 3))
+	until_true 60 "b serves with the queue pair that is left" all_come a kept
+	number keep_qps 1 || die "the device keeps none any more"
+	number kept $((kept + 3)) || die "the device was asked for $(($(cat $lab/kept) - kept)) of them"
+	echo 0 >$lab/keep_qps
+	until_true 60 "b serves again" all_come a kept
+	down a b
+}
+
+# cut_for NODE FILE NUMBER: the node has asked for the file once more, and so many batches were cut
+cut_for()
+{
+	right "$1" "$2" 1 262144 -d
+	number refused "$3"
+}
+
+# The control queue pair has failed, and the device takes its time: it sends nothing meanwhile, so
+# readers get their pages from storage. The port goes down and up during the change, which is noticed.
 test_control_change_waits()
 {
 	up
