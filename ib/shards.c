@@ -87,7 +87,7 @@ void coop_shards_moved(struct coop_node *node)
 	u32 i;
 
 	for (i = 1; node->shards && i < node->shards->n; i++) {
-		other = smp_load_acquire(&node->shards->node[i]);
+		other = smp_load_acquire(&node->shards->node[i]); /* as above */
 		if (other)
 			mod_delayed_work(coop_ib_wq, &other->refresh, 0);
 	}
@@ -151,6 +151,7 @@ static int create_all(struct coop_shards *s, const struct coop_node_cfg *cfg,
 					      why_size);
 		if (IS_ERR(node))
 			return PTR_ERR(node);
+		/* Pairs with the acquires of those who look while the rest is being made. */
 		smp_store_release(&s->node[i], node);
 	}
 	return 0;
