@@ -78,13 +78,22 @@ static void retire(struct coop_rnic *r, struct coop_ah *ah)
 		spend(r, ah);
 }
 
-/* Some of the entries that may exist are left to those that wait to be freed. */
+/* For so many more handles. */
+static bool has_room(const struct coop_rnic *r, u32 handles)
+{
+	return r->ah.n_exist + r->ah.n_making + handles <= r->ah.most;
+}
+
+/*
+ * For an entry, which both works may make a handle for. A device with a single handle has room for
+ * one of them. Some of the entries that may exist are left to those that wait to be freed.
+ */
 static bool make_room(struct coop_rnic *r)
 {
 	struct coop_ah_cache *c = &r->ah;
 	struct coop_ah *ah;
 
-	if (c->n >= c->most - c->most / AH_SPENT_PART) {
+	if (c->n >= c->most - max(c->most / AH_SPENT_PART, 1u)) {
 		list_for_each_entry(ah, &c->all, link) {
 			if (!ah->users && !ah->making) {
 				retire(r, ah);
@@ -92,7 +101,7 @@ static bool make_room(struct coop_rnic *r)
 			}
 		}
 	}
-	return c->n_exist + c->n_making < c->most;
+	return has_room(r, 2) || !c->n_exist;
 }
 
 /*
@@ -195,7 +204,8 @@ static void make(struct coop_ah *ah, bool first)
 	mutex_lock(&node->lock);
 	wanted = ah->wanted && !r->closing;
 	fill(r, ah, &attr);
-	if (wanted && first) {
+	/* Two are counted for the entry; one that is renewed has its old handle, too. */
+	if (wanted && first && has_room(r, ah->ib ? 1 : 0)) {
 		ah->making++;
 		queue_delayed_work(node->paths, &ah->second, msecs_to_jiffies(AH_SECOND_MS));
 	}
@@ -293,7 +303,8 @@ void coop_ah_cache_init(struct coop_rnic *r)
 static struct coop_ah *use(struct coop_rnic *r, struct coop_ah *ah, u64 now)
 {
 	list_move_tail(&ah->link, &r->ah.all);
-	if (!ah->making &&
+	/* To be renewed, it needs room for its new handle beside the old one. */
+	if (!ah->making && (!ah->ib || has_room(r, 1)) &&
 	    (!ah->made_us || now - ah->made_us > (ah->ib ? AH_RENEW_US : AH_RETRY_US))) {
 		ah->wanted = true;
 		ah->making = 1;

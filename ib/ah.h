@@ -23,9 +23,10 @@
  * take long for that, and readers wait for the node's lock.
  *
  * A device has a limited number of handles. All entries count, also spent ones, and
- * those that are being resolved count twice, because both works may make a handle. So
- * if the device destroys handles more slowly than new ones are asked for, there are
- * no new entries for a while.
+ * those that are being resolved count twice, because both works may make a handle.
+ * There is a new entry only if both fit, a second work only if its handle fits, and an
+ * entry is renewed when there is room for that. So if the device destroys handles more
+ * slowly than new ones are asked for, there are no new entries for a while.
  */
 #ifndef COOP_IB_AH_H
 #define COOP_IB_AH_H
