@@ -122,7 +122,8 @@ static bool bundle_entry_good(const struct coop_st_body *e, u32 data)
 	if (e->flags == COOP_BUNDLE_READ)
 		return data == e->attr.size;
 	return e->flags == COOP_BUNDLE_AT_NODES && data && data % NODE_BYTES == 0 &&
-	       data <= COOP_BUNDLE_NODES * NODE_BYTES;
+	       data <= COOP_BUNDLE_NODES * NODE_BYTES && e->attr.size &&
+	       e->attr.size <= COOP_BUNDLE_CONTENT;
 }
 
 /* The ids take the place of the content. */

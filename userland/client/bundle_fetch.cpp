@@ -44,7 +44,7 @@ int bundle_fetch::read(const handle &dir, const std::function<int(open_bundle &)
 	source from;
 	if (const int err = through->read_whole(*c, pieces, from))
 		return err;
-	out.from_peers = from != source::storage;
+	out.from_peers = from == source::peer;
 	bytes.clear();
 	bytes.reserve(out.size);
 	for (const piece &p : pieces)

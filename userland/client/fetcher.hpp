@@ -46,6 +46,8 @@ public:
 			  std::uint64_t pages, const fetch_sources &, fetch_done) = 0;
 	// Sends what fetches have gathered.
 	virtual void flush() = 0;
+	// So many fetches that nobody waits for leave room for those that somebody waits for.
+	virtual std::uint32_t background_most() const = 0;
 	// Fetches in flight: while there are any, waiting is best done in drive_until().
 	virtual std::uint32_t in_flight() const = 0;
 	// Returns when ready() says so or at the deadline (CLOCK_MONOTONIC, us), driving the engine

@@ -7,8 +7,6 @@
 // blocks' memory.
 #include "userland/client/loader.hpp"
 
-#include "rpc/storage/bundle.h"
-
 #include <algorithm>
 #include <bit>
 #include <cerrno>
@@ -27,9 +25,6 @@ constexpr std::uint32_t relay_keeps = 8;
 constexpr std::uint64_t relays_most = 64 * 64;
 // Pages under way that peers are about to drop.
 constexpr std::uint64_t taken_most = 8 * 64;
-// Files fetched ahead: under way at once, and waiting.
-constexpr unsigned files_ahead_most = 32;
-constexpr std::size_t files_waiting_most = 2 * COOP_BUNDLE_RECORDS;
 // Nodes that a member of a forest asks beside its parents.
 constexpr std::size_t openers_asked = 2;
 
@@ -74,18 +69,12 @@ loader::loader(page_store &store, fetcher *f, storage &s, const membership *m,
 	fetcher_(f),
 	storage_(s),
 	membership_(m),
-	window_(std::min<std::uint64_t>(ahead_window, store.stats().capacity / 4)),
 	wait_us_(wait_us)
 {
 }
 
 loader::~loader()
 {
-	{
-		const std::lock_guard lock(ahead_mutex_);
-		ending_ = true;
-		ahead_.clear();
-	}
 	std::unique_lock lock(idle_mutex_);
 	idle_.wait(lock, [this] { return under_way_.load() == 0; });
 }
@@ -297,103 +286,6 @@ void loader::take(const offered_pages &o)
 		if (fetcher_->fetch(o.key, c->size, pin.clone(), part, from, done) != 0)
 			done({0, COOP_NONE, -ENOENT});
 	}
-}
-
-// A program that asked for a bundle is in its directory now, so its files go before those of
-// earlier ones.
-void loader::ahead(std::vector<held_content> files)
-{
-	if (fetcher_ == nullptr)
-		return;
-	{
-		const std::lock_guard lock(ahead_mutex_);
-		if (ending_)
-			return;
-		ahead_.insert(ahead_.begin(), std::move_iterator(files.begin()),
-			      std::move_iterator(files.end()));
-		if (ahead_.size() > files_waiting_most)
-			ahead_.resize(files_waiting_most);
-	}
-	go_ahead();
-}
-
-void loader::go_ahead()
-{
-	{
-		const std::lock_guard lock(ahead_mutex_);
-		may_fetch_ahead_ = std::min(may_fetch_ahead_ + used_.exchange(0), window_);
-	}
-	next_ahead();
-	fetcher_->tend();
-}
-
-void loader::next_ahead()
-{
-	bool any = false;
-	for (;;) {
-		held_content f;
-		{
-			const std::lock_guard lock(ahead_mutex_);
-			const bool waits =
-				!ahead_.empty() && ahead_.front().size > may_fetch_ahead_;
-			ahead_waits_.store(waits, std::memory_order_relaxed);
-			if (waits || ahead_.empty() || fetching_ahead_ == files_ahead_most)
-				break;
-			f = std::move(ahead_.front());
-			ahead_.pop_front();
-			may_fetch_ahead_ -= f.size;
-			fetching_ahead_++;
-		}
-		if (begin_ahead(f)) {
-			any = true;
-			continue;
-		}
-		const std::lock_guard lock(ahead_mutex_);
-		may_fetch_ahead_ += f.size;
-		fetching_ahead_--;
-	}
-	if (any)
-		fetcher_->flush();
-}
-
-bool loader::begin_ahead(const held_content &f)
-{
-	const content c{{f.fid, f.version}, f.size, {}, 0, f.nodes};
-	const std::uint64_t pages =
-		(f.size + (1u << store_.page_shift()) - 1) >> store_.page_shift();
-	if (pages == 0 || pages > 64 || store_.in_kernel().noted(c.key, 0) != 0)
-		return false;
-	block_ref pin = store_.get(c.key, 0, c.size);
-	if (!pin || store_.find(c.key, 0, false).get() != pin.get())
-		return false;
-	const claimed got = claim(c, pin, ~std::uint64_t{0} >> (64 - pages));
-	if (got.pages == 0)
-		return false;
-	const auto n = static_cast<std::uint64_t>(std::popcount(got.pages));
-	under_way_.fetch_add(n);
-	const auto j = std::make_shared<job>(c, true);
-	fetch_sources from;
-	from.openers = f.nodes;
-	from.background = from.gather = true;
-	// What the nodes do not send is asked of storage when it is read.
-	auto done = [this, j, want = got.pages, n,
-		     held = std::make_shared<block_ref>(pin.clone())](const fetch_outcome &out) {
-		(*held)->abandon(want & ~out.good);
-		*held = block_ref();
-		bool few;
-		{
-			const std::lock_guard lock(ahead_mutex_);
-			few = --fetching_ahead_ <= files_ahead_most / 2;
-		}
-		if (few)
-			next_ahead();
-		settled(*j, n); // last: after this the loader may be destroyed
-	};
-	if (fetcher_->fetch(c.key, c.size, pin.clone(), got.pages, from, done) == 0)
-		return true;
-	got.pin->abandon(got.pages);
-	settled(*j, n);
-	return false;
 }
 
 void loader::from_storage(const std::shared_ptr<job> &j, std::vector<claimed> what, bool insist)

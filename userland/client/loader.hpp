@@ -15,7 +15,6 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -55,19 +54,6 @@ public:
 	void relay(const wanted_pages &);
 	// Fetches what a peer is about to drop, if the file is open here and there is room.
 	void take(const offered_pages &);
-	// Fetches these files from the nodes that have them, each of less than a block, a few at a
-	// time and behind all that readers wait for. It gets ahead of readers by so many bytes, or
-	// a quarter of the store.
-	void ahead(std::vector<held_content>);
-	static constexpr std::uint64_t ahead_window = 8u << 20;
-	// A program has read so many bytes. It goes on in large steps, so that many requests share
-	// a system call and a wake-up.
-	void used(std::uint64_t bytes)
-	{
-		if (ahead_waits_.load(std::memory_order_relaxed) &&
-		    used_.fetch_add(bytes, std::memory_order_relaxed) + bytes >= window_ / 2)
-			go_ahead();
-	}
 	std::uint64_t taken_pages() const { return taken_pages_.load(std::memory_order_relaxed); }
 	std::uint64_t relayed_pages() const
 	{
@@ -117,25 +103,14 @@ private:
 	void send(const std::shared_ptr<job> &, std::shared_ptr<request>);
 	void finish(const std::shared_ptr<job> &, request &, const storage::read_result &);
 	void settled(const job &, std::uint64_t pages);
-	void go_ahead();
-	void next_ahead();
-	bool begin_ahead(const held_content &);
 
 	page_store &store_;
 	fetcher *const fetcher_;
 	storage &storage_;
 	const membership *const membership_;
-	const std::uint64_t window_;  // ahead_window, or less
 	const std::uint32_t wait_us_; // most time that a load waits for its parents
 	std::atomic<std::uint64_t> fallback_pages_{0}, relayed_pages_{0}, redirected_pages_{0},
 		taken_pages_{0}, taking_{0}, under_way_{0}, relaying_{0};
-	std::atomic<bool> ahead_waits_{false};    // for programs to read
-	std::atomic<std::uint64_t> used_{0};      // bytes since then
-	std::mutex ahead_mutex_;                  // guards the next four
-	std::deque<held_content> ahead_;          // the latest bundle first
-	std::uint64_t may_fetch_ahead_ = window_; // bytes
-	unsigned fetching_ahead_ = 0;
-	bool ending_ = false;
 	std::mutex idle_mutex_; // the destructor waits for under_way_ to be zero
 	std::condition_variable idle_;
 };

@@ -73,6 +73,7 @@ fetch_host::shape fetch_shape(const node_options &o, unsigned page_shift)
 
 node::node(const node_options &o, std::unique_ptr<ud::endpoint> ep, page_store &store) :
 	timeout_us_(o.peer_timeout_ms * std::uint64_t{1000}),
+	background_most_(std::max(o.num_srpc / 2, 1u)),
 	on_self_(o.on_self),
 	on_wanted_(o.on_wanted),
 	on_retrieve_(o.on_retrieve),
@@ -180,10 +181,16 @@ int node::fetch(const content_key &key, std::uint64_t file_size, block_ref pin, 
 
 void node::flush()
 {
-	const std::lock_guard lock(driver_->mutex());
-	drain(true, clock_us());
-	endpoint_->flush();
-	driver_->note_submitted();
+	std::vector<block_fetches::ended> ended;
+	{
+		const std::lock_guard lock(driver_->mutex());
+		drain(true, clock_us());
+		endpoint_->flush();
+		driver_->note_submitted();
+		ended = fetches_.take_ended();
+	}
+	if (!ended.empty())
+		driver_->report(std::move(ended));
 }
 
 int node::submit(const content_key &key, std::uint64_t file_size, block_ref &&pin,

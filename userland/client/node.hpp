@@ -70,6 +70,7 @@ public:
 	int fetch(const content_key &, std::uint64_t file_size, block_ref, std::uint64_t pages,
 		  const fetch_sources &, fetch_done) override;
 	void flush() override;
+	std::uint32_t background_most() const override { return background_most_; }
 	std::uint32_t in_flight() const override { return driver_->in_flight(); }
 	void drive_until(const std::function<bool()> &ready, std::uint64_t deadline_us) override
 	{
@@ -127,6 +128,7 @@ private:
 	void note_offered(const coop_ev &);
 
 	const std::uint64_t timeout_us_;
+	const std::uint32_t background_most_;
 	const std::function<void(const coop_addr *)> on_self_;
 	const std::function<void(const wanted_pages &)> on_wanted_, on_retrieve_;
 	const std::function<std::vector<std::uint32_t>(const content_key &, std::uint64_t)> others_;

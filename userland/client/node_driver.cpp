@@ -185,10 +185,10 @@ bool node_driver::turn(std::uint64_t now)
 	std::vector<offered_pages> offers = std::exchange(node_.offers_to_take_, {});
 	if (any) {
 		news = std::exchange(node_.news_, nullptr);
-		ended = node_.fetches_.take_ended();
 		watch_traffic(now);
 		mirror();
 	}
+	ended = node_.fetches_.take_ended(); // also what ended in another thread's call
 	engine_mutex_.unlock();
 	if (!ended.empty())
 		report(std::move(ended));

@@ -13,7 +13,9 @@
 #include <cstring>
 #include <thread>
 
+#include "rpc/storage/bundle.h"
 #include "userland/client/asker.hpp"
+#include "userland/client/files_ahead.hpp"
 #include "userland/client/loader.hpp"
 
 namespace coop::client
@@ -51,7 +53,8 @@ public:
 		readahead_limit_((store.stats().capacity >> shift_) / 4),
 		readahead_pages_(o.readahead_pages),
 		ra_async_(o.ra_async),
-		loader_(store, f, s, m, o.wait_timeout_ms * 1000u)
+		loader_(store, f, s, m, o.wait_timeout_ms * 1000u),
+		ahead_(f != nullptr ? std::make_unique<files_ahead>(store, *f, m) : nullptr)
 	{
 	}
 
@@ -61,7 +64,11 @@ public:
 	void put_inline(const content &, std::string_view bytes, origin from) override;
 	void relay(const wanted_pages &w) override { loader_.relay(w); }
 	void take(const offered_pages &o) override { loader_.take(o); }
-	void fetch_ahead(std::vector<held_content> f) override { loader_.ahead(std::move(f)); }
+	void fetch_ahead(std::vector<held_content> files) override
+	{
+		if (ahead_)
+			ahead_->add(std::move(files));
+	}
 	reader_stats stats() const override;
 	void reset_stats() override;
 
@@ -86,7 +93,8 @@ private:
 			    std::uint64_t &from, std::uint64_t &to);
 	void start_readahead(const content &, std::uint64_t from, std::uint64_t to,
 			     bool kernel_dropped, std::vector<part> *keep);
-	source account(std::vector<part> &, std::uint64_t offset, std::uint64_t end);
+	source account(std::vector<part> &, std::uint64_t offset, std::uint64_t end,
+		       std::uint64_t &from_peers);
 
 	page_store &store_;
 	fetcher *const fetcher_;
@@ -96,7 +104,8 @@ private:
 	const bool ra_async_;
 	source_counters by_[3];
 	std::atomic<std::uint64_t> readahead_started_{0}, stale_{0}, errors_{0};
-	loader loader_; // last: its destructor waits for loads that use the rest
+	loader loader_; // its destructor, and the next, wait for loads that use the rest
+	std::unique_ptr<files_ahead> ahead_; // null: no peers
 };
 
 int reader_impl::gather(const content &c, std::uint64_t offset, std::uint64_t end,
@@ -263,7 +272,8 @@ source reader_impl::sources_of(const part &p, std::uint64_t (&mask)[3])
 	return mask[storage] ? source::storage : mask[peer] ? source::peer : source::buffer;
 }
 
-source reader_impl::account(std::vector<part> &parts, std::uint64_t offset, std::uint64_t end)
+source reader_impl::account(std::vector<part> &parts, std::uint64_t offset, std::uint64_t end,
+			    std::uint64_t &from_peers)
 {
 	const std::uint64_t page_bytes = std::uint64_t{1} << shift_;
 	source slowest = source::buffer;
@@ -288,6 +298,7 @@ source reader_impl::account(std::vector<part> &parts, std::uint64_t offset, std:
 				bytes -= page_bytes - 1 - ((end - 1) & (page_bytes - 1));
 			by_[s].pages.fetch_add(pages, std::memory_order_relaxed);
 			by_[s].bytes.fetch_add(bytes, std::memory_order_relaxed);
+			from_peers += s == static_cast<int>(source::peer) ? bytes : 0;
 		}
 	}
 	return slowest;
@@ -361,9 +372,11 @@ int reader_impl::read(const content &c, stream &s, std::uint64_t offset, std::ui
 	std::vector<part> parts;
 	if (const int err = make_valid(c, s, offset, end, parts))
 		return err;
-	const source slowest = account(parts, offset, end);
+	std::uint64_t from_peers = 0;
+	const source slowest = account(parts, offset, end, from_peers);
 	pieces_of(parts, offset, end, out);
-	loader_.used(end - offset);
+	if (ahead_ && c.size <= COOP_BUNDLE_CONTENT)
+		ahead_->used(from_peers);
 
 	const auto us = static_cast<std::uint64_t>(
 		std::chrono::duration_cast<std::chrono::microseconds>(clock::now() - begun)
@@ -434,7 +447,8 @@ reader_stats reader_impl::stats() const
 	s.relayed_pages = loader_.relayed_pages();
 	s.taken_pages = loader_.taken_pages();
 	s.redirected_pages = loader_.redirected_pages();
-	s.readahead_pages = readahead_started_.load(std::memory_order_relaxed);
+	s.readahead_pages =
+		readahead_started_.load(std::memory_order_relaxed) + (ahead_ ? ahead_->pages() : 0);
 	s.stale_reads = stale_.load(std::memory_order_relaxed);
 	s.errors = errors_.load(std::memory_order_relaxed);
 	return s;
@@ -448,6 +462,8 @@ void reader_impl::reset_stats()
 		for (auto &bucket : by.latency)
 			bucket.store(0, std::memory_order_relaxed);
 	}
+	if (ahead_)
+		ahead_->reset_stats();
 	for (auto *counter : {&readahead_started_, &stale_, &errors_})
 		counter->store(0, std::memory_order_relaxed);
 	loader_.reset_stats();

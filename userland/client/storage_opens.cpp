@@ -100,7 +100,7 @@ int storage_opens::bundle(const caller &c, const handle &dir, std::uint32_t flag
 	std::string text;
 	if (!link_.bundles())
 		return -EOPNOTSUPP;
-	ask.flags = flags;
+	ask.flags = at_nodes_ ? flags : flags & ~static_cast<u32>(COOP_ST_B_AT_NODES);
 	ask.count = part;
 	ask.open_id = new_id();
 	const auto late = [this, dir, id = ask.open_id](storage_link::outcome &o) {
@@ -108,7 +108,8 @@ int storage_opens::bundle(const caller &c, const handle &dir, std::uint32_t flag
 			forget(dir, id);
 	};
 	int err = link_.ask(COOP_ST_BUNDLE, ask, got, text, nullptr, {}, late);
-	if (err == -EINVAL && flags & COOP_ST_B_AT_NODES) { // an older daemon
+	if (err == -EINVAL && ask.flags & COOP_ST_B_AT_NODES) { // an older daemon
+		at_nodes_ = false;
 		ask.flags &= ~static_cast<u32>(COOP_ST_B_AT_NODES);
 		err = link_.ask(COOP_ST_BUNDLE, ask, got, text, nullptr, {}, late);
 	}

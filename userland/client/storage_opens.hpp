@@ -37,6 +37,7 @@ private:
 
 	storage_link &link_;
 	std::atomic<std::uint64_t> last_id_{0};
+	std::atomic<bool> at_nodes_{true}; // the daemon knows COOP_ST_B_AT_NODES
 };
 
 } // namespace coop::client

@@ -102,15 +102,23 @@ bool bundle_table::for_few(const std::string &key, clock::time_point now)
 {
 	std::lock_guard lock(mutex_);
 	slot &s = slots_[key];
-	std::deque<clock::time_point> &asked = s.asked;
-	if (s.made && s.made->nodes.empty())
+	if (s.made && s.made->stands() && s.made->nodes.empty())
 		return true; // no content was left out
-	if (asked.size() == bundle_few && now - asked.front() < bundle_few_within)
+	clock::time_point &oldest = s.asked[s.oldest];
+	if (oldest != clock::time_point{} && now - oldest < bundle_few_within)
 		return false;
-	asked.push_back(now);
-	if (asked.size() > bundle_few)
-		asked.pop_front();
+	oldest = now;
+	s.oldest = (s.oldest + 1) % s.asked.size();
 	return true;
+}
+
+std::vector<std::uint32_t> bundle_table::nodes_of(const std::string &key) const
+{
+	std::lock_guard lock(mutex_);
+	const auto it = slots_.find(key);
+	return it == slots_.end() || !it->second.made || !it->second.made->stands()
+		       ? std::vector<std::uint32_t>{}
+		       : it->second.made->nodes;
 }
 
 void bundle_table::made(const std::string &key, std::shared_ptr<bundle> b, clock::time_point now)
@@ -148,7 +156,9 @@ void bundle_table::trim_locked(std::vector<std::shared_ptr<bundle>> &gone, clock
 		return;
 	std::erase_if(slots_, [now](const auto &each) {
 		const slot &s = each.second;
-		return !s.made && !s.making && s.barred <= now;
+		const auto latest = *std::max_element(s.asked.begin(), s.asked.end());
+		return !s.made && !s.making && s.barred <= now &&
+		       (latest == clock::time_point{} || now - latest >= bundle_few_within);
 	});
 	while (slots_.size() > bundle_slots_max && !uses_.empty()) {
 		const auto it = slots_.find(uses_.front());

@@ -16,9 +16,9 @@
 // leases of what has changed were recalled from them.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
-#include <deque>
 #include <functional>
 #include <list>
 #include <memory>
@@ -41,7 +41,8 @@ constexpr std::size_t bundles_max = 256;        // each has two descriptors
 constexpr std::size_t bundles_made_at_once = 4; // the other worker threads serve clients
 constexpr std::size_t bundle_slots_max = 4096;  // bundles, and those that may not be made now
 // A bundle whose contents are at nodes is for a few clients: all would ask the same nodes. When so
-// many have asked within this time, the next ones get one with contents, which they pass on.
+// many requests of one user have come within this time, the next ones get one with contents, which
+// they pass on.
 constexpr std::size_t bundle_few = 4;
 constexpr std::chrono::seconds bundle_few_within{10};
 constexpr std::size_t bundle_nodes_max = 64; // different ones in a bundle
@@ -91,6 +92,8 @@ public:
 				 clock::time_point now = clock::now());
 	// Notes that a client asks for this bundle. False: enough have done so lately.
 	[[nodiscard]] bool for_few(const std::string &key, clock::time_point now = clock::now());
+	// Of a bundle that stands: the nodes that have contents of it.
+	std::vector<std::uint32_t> nodes_of(const std::string &key) const;
 	// null: it could not be made.
 	void made(const std::string &key, std::shared_ptr<bundle>,
 		  clock::time_point now = clock::now());
@@ -115,7 +118,8 @@ private:
 		bool making = false;
 		std::vector<std::function<void()>> waiting;
 		clock::time_point since{}, barred{};
-		std::deque<clock::time_point> asked{}; // see for_few()
+		std::array<clock::time_point, bundle_few> asked{}; // see for_few()
+		std::size_t oldest = 0;                            // of these
 		clock::duration pause{};
 		std::list<std::string>::iterator use{}; // while 'made'
 	};

@@ -46,7 +46,7 @@ public:
 	// 0; -E2BIG: it does not fit any more; other errors: there is none of this directory.
 	int add(const std::string &handle)
 	{
-		const std::size_t contents = contents_;
+		const std::size_t contents = contents_, nodes = bundle_.nodes.size();
 		one_.clear();
 		fresh_.clear();
 		below_.clear();
@@ -59,6 +59,7 @@ public:
 			err = -E2BIG;
 		if (err) {
 			contents_ = contents;
+			bundle_.nodes.resize(nodes);
 			for (const coop_fid &f : fresh_) {
 				leases_.give_back(bundle_.holder.get(), f);
 				covered_.erase(f);
@@ -269,8 +270,8 @@ private:
 		unique_fd fd;
 		if (a.size > COOP_BUNDLE_CONTENT)
 			return false;
-		name_nodes(*n, a, e);
-		if (!e.n_nodes && contents_ + a.size > contents_max) {
+		const bool room = contents_ + a.size <= contents_max;
+		if (!room && !at_nodes_) {
 			left_out_ = true;
 			return false;
 		}
@@ -281,8 +282,13 @@ private:
 		}
 		if (!leases_.guard(n))
 			return false;
+		name_nodes(*n, a, e);
 		if (e.n_nodes)
 			return matches(*n, a.version);
+		if (!room) {
+			left_out_ = true;
+			return false;
+		}
 		text_.resize(a.size);
 		if (::pread(fd.get(), text_.data(), a.size, 0) != static_cast<ssize_t>(a.size) ||
 		    !matches(*n, a.version))
@@ -342,12 +348,21 @@ bool service::is_shared(session &s, call r, const inode &dir) const
 	       leases.other_clients_hold(&s, dir.file);
 }
 
-bool service::begin_bundle(const exported &in, request &r, std::function<void()> go)
+bool service::begin_bundle(const exported &in, const session &s, request &r,
+			   std::function<void()> go)
 {
-	in.spec().squash(r.body.cred);
-	if (r.body.flags & COOP_ST_B_AT_NODES && !r.body.count &&
-	    !bundles.for_few(bundle_key(r.body)))
-		r.body.flags &= ~static_cast<u32>(COOP_ST_B_AT_NODES);
+	const auto at_nodes = [&] {
+		const std::string key = bundle_key(r.body);
+		const std::vector<std::uint32_t> nodes = bundles.nodes_of(key);
+		return s.role_node() && (nodes.empty() || holders.any_but(s.role_node(), nodes)) &&
+		       bundles.for_few(key);
+	};
+	if (!std::exchange(r.looked_at, true)) {
+		in.spec().squash(r.body.cred);
+		// Later parts are of the kind of the first one.
+		if (r.body.flags & COOP_ST_B_AT_NODES && !r.body.count && !at_nodes())
+			r.body.flags &= ~static_cast<u32>(COOP_ST_B_AT_NODES);
+	}
 	return bundles.begin(bundle_key(r.body), r.makes, std::move(go));
 }
 

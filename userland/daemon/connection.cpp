@@ -501,7 +501,7 @@ void connection::change(work w)
 void connection::bundle(work w)
 {
 	const auto p = std::make_shared<work>(std::move(w));
-	if (!server_.files().begin_bundle(*export_, **p, [self = shared_from_this(), p] {
+	if (!server_.files().begin_bundle(*export_, *session_, **p, [self = shared_from_this(), p] {
 		    self->server_.loop().post([self, p] {
 			    self->lane_->run([self, p] { self->bundle(std::move(*p)); });
 		    });

@@ -230,6 +230,14 @@ std::vector<std::uint32_t> holder_table::sent(const file_version &f, const page_
 	return out;
 }
 
+bool holder_table::any_but(std::uint32_t node, const std::vector<std::uint32_t> &of) const
+{
+	std::lock_guard lock(mutex_);
+	return std::any_of(of.begin(), of.end(), [&](std::uint32_t other) {
+		return other != node && nodes_.contains(other);
+	});
+}
+
 std::size_t holder_table::noted() const
 {
 	std::lock_guard lock(mutex_);

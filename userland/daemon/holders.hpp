@@ -74,6 +74,8 @@ public:
 	// Up to 'most' registered nodes that storage sent all of these pages of one unit.
 	std::vector<std::uint32_t> sent(const file_version &, const page_range &,
 					std::size_t most) const;
+	// Is one of these nodes registered, other than 'node'?
+	bool any_but(std::uint32_t node, const std::vector<std::uint32_t> &) const;
 	std::size_t noted() const;    // holders
 	std::size_t versions() const; // of files
 

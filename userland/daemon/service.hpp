@@ -39,6 +39,7 @@ struct request {
 	std::vector<std::uint8_t> data;
 	std::uint32_t copy_most = copy_max; // READ: bytes
 	bool makes = false; // BUNDLE: begin_bundle() has left it to this request to make the bundle
+	bool looked_at = false; // BUNDLE: begin_bundle() has seen it, and has chosen its kind
 };
 
 struct service_stats {
@@ -70,7 +71,8 @@ public:
 	void changed(const lease_table::extent &what, bool done) { leases.end(what, done); }
 	// True: execute this BUNDLE now. False: another request is making the bundle, and go() is
 	// called, on any thread, when this may be tried again.
-	[[nodiscard]] bool begin_bundle(const exported &, request &, std::function<void()> go);
+	[[nodiscard]] bool begin_bundle(const exported &, const session &, request &,
+					std::function<void()> go);
 	// The session is forgotten: its locks and leases are released.
 	void ended(session &);
 	// Who knows whether sessions are silent. Both are about those of the given ones.

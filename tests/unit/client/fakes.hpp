@@ -236,11 +236,19 @@ public:
 					       static_cast<std::uint64_t>(std::popcount(starts)));
 		fetches++;
 		last = from;
-		queue_.push_back({key, file_size, std::move(pin), want, std::move(done)});
+		(from.gather ? gathered_ : queue_)
+			.push_back({key, file_size, std::move(pin), want, std::move(done)});
 		most_in_flight = std::max<std::uint32_t>(most_in_flight, ++in_flight_);
 		return 0;
 	}
-	void flush() override { flushes++; }
+	void flush() override
+	{
+		const std::lock_guard lock(mutex_);
+		flushes++;
+		std::move(gathered_.begin(), gathered_.end(), std::back_inserter(queue_));
+		gathered_.clear();
+	}
+	std::uint32_t background_most() const override { return 32; }
 	std::uint32_t in_flight() const override { return in_flight_; }
 	void drive_until(const std::function<bool()> &ready, std::uint64_t) override
 	{
@@ -290,7 +298,7 @@ private:
 	}
 
 	std::mutex mutex_;
-	std::deque<call> queue_;
+	std::deque<call> queue_, gathered_; // gathered: not sent yet
 	std::atomic<std::uint32_t> in_flight_{0};
 };
 

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "tests/unit/client/fakes.hpp"
-#include "userland/client/loader.hpp"
+#include "userland/client/files_ahead.hpp"
 #include "userland/client/text.hpp"
 
 namespace
@@ -426,7 +426,7 @@ TEST(Reader, FilesFetchedAheadAreReadWithoutAsking)
 	EXPECT_EQ(w.peers.pages, 200u);
 	EXPECT_EQ(w.peers.last.openers, (std::vector<std::uint32_t>{5, 6}));
 	EXPECT_TRUE(w.peers.last.background);
-	EXPECT_LE(w.peers.most_in_flight, 64u);
+	EXPECT_LE(w.peers.most_in_flight, files_ahead::files_most);
 	EXPECT_LE(w.peers.flushes, 100u / 8) << "many requests go out together";
 	for (std::uint64_t i = 1; i <= 100; i++) {
 		reader::stream s;
@@ -463,11 +463,11 @@ TEST(Reader, WhatNodesDoNotSendAheadIsLoadedWhenItIsRead)
 
 TEST(Reader, FetchesAheadNoMoreThanAWindowBeforeFilesAreRead)
 {
-	constexpr std::uint64_t size = 32 * 1024, all = 3 * loader::ahead_window / size;
+	constexpr std::uint64_t size = 32 * 1024, all = 3 * files_ahead::window_most / size;
 	world w(true, {0, true}, 256u << 20);
 	w.r->fetch_ahead(held(1, all, size));
 	w.peers.tend();
-	EXPECT_EQ(w.peers.fetches, loader::ahead_window / size);
+	EXPECT_EQ(w.peers.fetches, files_ahead::window_most / size);
 	std::uint64_t most = 0;
 	for (std::uint64_t i = 1; i <= all; i++) {
 		reader::stream s;
@@ -476,13 +476,61 @@ TEST(Reader, FetchesAheadNoMoreThanAWindowBeforeFilesAreRead)
 		most = std::max<std::uint64_t>(most, w.peers.fetches * size - i * size);
 	}
 	EXPECT_EQ(w.peers.fetches, all) << "none was asked for twice";
-	EXPECT_LE(most, loader::ahead_window);
+	EXPECT_LE(most, files_ahead::window_most);
 	EXPECT_EQ(w.disk.reads, 0u);
 
 	world little(true, {0, true}, 4 << 20);
 	little.r->fetch_ahead(held(1, all, size));
 	little.peers.tend();
 	EXPECT_EQ(little.peers.fetches, (1u << 20) / size) << "a quarter of the store";
+}
+
+TEST(Reader, OnlyFilesThatPeersSentMoveTheWindow)
+{
+	constexpr std::uint64_t size = 32 * 1024;
+	world w(true, {0, true}, 256u << 20);
+	w.disk.add(100000, 1, size);
+	w.r->fetch_ahead(held(1, 1000, size));
+	for (int i = 0; i < 2000; i++) {
+		reader::stream s;
+		ASSERT_EQ(check(w, make_content(i % 2 ? 1 : 100000, 1, size), s, 0, size), 0);
+	}
+	w.peers.tend();
+	EXPECT_LE(w.peers.fetches, files_ahead::window_most / size + 2);
+}
+
+// A node that is not known, or has just failed.
+TEST(Reader, FilesOfNodesThatCannotBeAskedCostTheStoreNothing)
+{
+	world w(true, {0, true}, 4 << 20);
+	for (std::uint64_t i = 1; i <= 500; i++) {
+		w.disk.add(i, 1, page);
+		reader::stream s;
+		ASSERT_EQ(check(w, make_content(i, 1, page), s, 0, page), 0);
+	}
+	w.peers.refuse = -ENOENT;
+	const auto used = w.store->stats().used;
+	w.r->fetch_ahead(held(1000, 4000, page));
+	EXPECT_EQ(w.store->stats().used, used);
+	w.disk.reads = 0;
+	for (std::uint64_t i = 1; i <= 500; i++) {
+		reader::stream s;
+		ASSERT_EQ(check(w, make_content(i, 1, page), s, 0, page), 0);
+	}
+	EXPECT_EQ(w.disk.reads, 0u);
+}
+
+TEST(Reader, FilesAheadWaitForAFreeFetch)
+{
+	world w(true);
+	w.peers.refuse = -EAGAIN;
+	w.r->fetch_ahead(held(1, 100, page));
+	w.r->fetch_ahead(held(101, 1, page)); // asks again
+	EXPECT_EQ(w.peers.fetches, 0u);
+	w.peers.refuse = 0;
+	w.r->fetch_ahead(held(102, 1, page));
+	w.peers.tend();
+	EXPECT_EQ(w.peers.fetches, 102u) << "none was forgotten";
 }
 
 TEST(Reader, EndsWhileFilesAreFetchedAhead)

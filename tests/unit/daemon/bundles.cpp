@@ -137,6 +137,23 @@ protected:
 		in(m, dir_of(m, name_of_dir).fh, name(0));
 		return m;
 	}
+	// A node that was sent the contents of the first files.
+	mount holder_of_all(int most = files, std::uint32_t *node = nullptr)
+	{
+		mount m = other();
+		const entry d = dir_of(m);
+		const std::uint32_t id = m.s->register_node(address(1));
+		for (int i = 0; i < most; i++) {
+			const entry e = in(m, d.fh, name(i));
+			open_result o{};
+			EXPECT_EQ(m.s->open(me(), e.fh, O_RDONLY, 4096, o), 0);
+			EXPECT_EQ(o.inline_data.size(), text("d", i).size());
+			m.s->close_reader(e.fh, o.open_id);
+		}
+		if (node)
+			*node = id;
+		return m;
+	}
 	std::uint64_t stat(const std::string &key)
 	{
 		std::istringstream all(server_->stats_text());
@@ -495,16 +512,8 @@ TEST_F(daemon_bundles, are_unknown_to_older_clients)
 TEST_F(daemon_bundles, leave_contents_to_nodes_that_were_sent_them)
 {
 	go();
-	const mount a = other();
-	const entry da = dir_of(a);
-	const std::uint32_t node = a.s->register_node(address(1));
-	for (int i = 0; i < files - 2; i++) {
-		const entry e = in(a, da.fh, name(i));
-		open_result o{};
-		ASSERT_EQ(a.s->open(me(), e.fh, O_RDONLY, 4096, o), 0);
-		ASSERT_EQ(o.inline_data.size(), text("d", i).size());
-		a.s->close_reader(e.fh, o.open_id);
-	}
+	std::uint32_t node = 0;
+	const mount a = holder_of_all(files - 2, &node);
 	// Few clients ask that node, the others get contents, which they pass on.
 	for (std::size_t n = 0; n < coop::daemon::bundle_few + 2; n++) {
 		const mount b = come();
@@ -529,6 +538,44 @@ TEST_F(daemon_bundles, leave_contents_to_nodes_that_were_sent_them)
 		EXPECT_EQ(calls("open"), before);
 	}
 	EXPECT_EQ(stat("bundles_made"), 2u);
+}
+
+// All wait until one of them has made the bundle, and ask again then.
+TEST_F(daemon_bundles, leave_contents_to_nodes_for_clients_that_come_at_once)
+{
+	go();
+	const mount a = holder_of_all();
+	std::vector<mount> all(coop::daemon::bundle_few);
+	std::vector<std::thread> threads;
+	for (std::size_t n = 0; n < all.size(); n++) {
+		all[n] = come();
+		all[n].s->register_node(address(10 + static_cast<std::uint32_t>(n)));
+	}
+	for (const mount &m : all)
+		threads.emplace_back([&m] { use(m); });
+	for (std::thread &t : threads)
+		t.join();
+	EXPECT_EQ(stat("bundles_made"), 1u);
+	for (const mount &m : all)
+		EXPECT_EQ(m.bundles->at.size(), bundles_of(m) ? std::size_t{files} : 0u);
+}
+
+TEST_F(daemon_bundles, have_the_contents_when_their_nodes_are_gone)
+{
+	go();
+	mount a = holder_of_all();
+	const mount b = come(), keeps = other(), without_node = come();
+	b.s->register_node(address(2));
+	use(b);
+	EXPECT_EQ(b.bundles->at.size(), std::size_t{files});
+	use(without_node);
+	EXPECT_TRUE(without_node.bundles->at.empty()) << "it could ask nobody";
+	a.s.reset();
+	const mount c = come();
+	c.s->register_node(address(3));
+	const entry d = use(c);
+	EXPECT_TRUE(c.bundles->at.empty());
+	EXPECT_EQ(content(c, in(c, d.fh, name(5))), text("d", 5));
 }
 
 // ---- subtrees --------------------------------------------------------------------
@@ -586,91 +633,4 @@ TEST_F(daemon_bundles, of_large_subtrees_come_in_parts)
 	EXPECT_GE(bundles_of(b), 3u + dirs * large * COOP_BUNDLE_CONTENT / COOP_BUNDLE_BYTES - 1);
 	EXPECT_LE(b.s->leases().bundles_asked, 12u);
 	EXPECT_LE(stat("bundle_bytes"), coop::daemon::bundle_bytes_max);
-}
-
-// ---- the table -------------------------------------------------------------------
-
-class bundle_table_test : public daemon_bundles
-{
-protected:
-	using clock = coop::daemon::bundle_table::clock;
-
-	void SetUp() override
-	{
-		daemon_bundles::SetUp();
-		start();
-	}
-	void TearDown() override
-	{
-		table_.reset(); // its bundles hold leases of the daemon
-		daemon_bundles::TearDown();
-	}
-	std::shared_ptr<coop::daemon::bundle> make(std::size_t size)
-	{
-		auto b = coop::daemon::bundle::create(server_->files().leases);
-		b->size = size;
-		return b;
-	}
-	bool begin(const std::string &key, clock::time_point now, bool &makes)
-	{
-		return table_->begin(
-			key, makes, [this] { woken_++; }, now);
-	}
-
-	std::unique_ptr<coop::daemon::bundle_table> table_ =
-		std::make_unique<coop::daemon::bundle_table>(100);
-	int woken_ = 0;
-	bool makes_ = false;
-	const clock::time_point t0_ = clock::now();
-};
-
-TEST_F(bundle_table_test, one_makes_it_and_the_others_wait)
-{
-	ASSERT_TRUE(begin("k", t0_, makes_));
-	EXPECT_TRUE(makes_);
-	EXPECT_FALSE(begin("k", t0_, makes_));
-	EXPECT_FALSE(begin("k", t0_, makes_));
-	EXPECT_EQ(woken_, 0);
-	table_->made("k", make(1), t0_);
-	EXPECT_EQ(woken_, 2);
-	ASSERT_TRUE(begin("k", t0_, makes_));
-	EXPECT_FALSE(makes_);
-	EXPECT_TRUE(table_->find("k"));
-}
-
-TEST_F(bundle_table_test, the_longest_unused_is_dropped_for_lack_of_room)
-{
-	for (const char *key : {"a", "b"}) {
-		ASSERT_TRUE(begin(key, t0_, makes_));
-		table_->made(key, make(50), t0_);
-	}
-	EXPECT_TRUE(table_->find("a"));
-	ASSERT_TRUE(begin("c", t0_, makes_));
-	table_->made("c", make(50), t0_);
-	EXPECT_TRUE(table_->find("a"));
-	EXPECT_FALSE(table_->find("b"));
-	EXPECT_EQ(table_->bytes(), 100u);
-	ASSERT_TRUE(begin("b", t0_, makes_));
-	EXPECT_TRUE(makes_) << "it may be made again";
-}
-
-TEST_F(bundle_table_test, what_fails_is_not_tried_again_at_once)
-{
-	clock::duration last{};
-	clock::time_point now = t0_;
-	for (int i = 0; i < 12; i++) {
-		ASSERT_TRUE(begin("k", now, makes_));
-		ASSERT_TRUE(makes_);
-		table_->made("k", nullptr, now);
-		clock::duration pause = coop::daemon::bundle_pause / 2;
-		while (begin("k", now + pause, makes_) && !makes_)
-			pause *= 2;
-		EXPECT_GE(pause, last);
-		EXPECT_LE(pause, 2 * coop::daemon::bundle_pause_max);
-		last = pause;
-		now += pause;
-		table_->made("k", nullptr, now);
-		now += coop::daemon::bundle_pause_max;
-	}
-	EXPECT_GE(last, coop::daemon::bundle_pause_max / 2);
 }

@@ -262,6 +262,11 @@ TEST(bundle, names_nodes_in_place_of_a_content)
 	ASSERT_EQ(got.n_nodes, 2u);
 	EXPECT_EQ(got.nodes[1], 101u);
 
+	coop_st_body empty = e, large = e;
+	empty.attr.size = 0;
+	large.attr.size = COOP_BUNDLE_CONTENT + 1;
+	for (const coop_st_body *wrong : {&empty, &large})
+		EXPECT_EQ(walk_entry(*wrong, none), -1) << wrong->attr.size;
 	coop_st_body both = e, unleased = e, unproved = e, link = e;
 	both.flags |= COOP_BUNDLE_READ;
 	unleased.attr.has = 0;
