@@ -98,27 +98,26 @@ bool bundle_table::begin(const std::string &key, bool &makes, std::function<void
 	return true;
 }
 
-bool bundle_table::for_few(const std::string &key, clock::time_point now)
+bundle_table::few bundle_table::for_few(const std::string &key, clock::time_point now)
 {
 	std::lock_guard lock(mutex_);
 	slot &s = slots_[key];
-	if (s.made && s.made->stands() && s.made->nodes.empty())
-		return true; // no content was left out
+	if (s.made && s.made->stands() && s.made->left <= s.made->contents)
+		return few::yes;
 	clock::time_point &oldest = s.asked[s.oldest];
 	if (oldest != clock::time_point{} && now - oldest < bundle_few_within)
-		return false;
+		return s.making ? few::later : few::no;
 	oldest = now;
 	s.oldest = (s.oldest + 1) % s.asked.size();
-	return true;
+	return few::yes;
 }
 
 std::vector<std::uint32_t> bundle_table::nodes_of(const std::string &key) const
 {
 	std::lock_guard lock(mutex_);
 	const auto it = slots_.find(key);
-	return it == slots_.end() || !it->second.made || !it->second.made->stands()
-		       ? std::vector<std::uint32_t>{}
-		       : it->second.made->nodes;
+	const bundle *const b = it == slots_.end() ? nullptr : it->second.made.get();
+	return b && b->stands() && b->left > b->contents ? b->nodes : std::vector<std::uint32_t>{};
 }
 
 void bundle_table::made(const std::string &key, std::shared_ptr<bundle> b, clock::time_point now)

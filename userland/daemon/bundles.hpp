@@ -63,8 +63,9 @@ public:
 	lease_table::fids covered;             // the files of these leases
 	inode_ref file;                        // its bytes
 	std::uint64_t size = 0;
-	digest proof{};                   // SHA-256 of them
-	std::vector<std::uint32_t> nodes; // that have contents of it: clients have to know them
+	digest proof{};                       // SHA-256 of them
+	std::vector<std::uint32_t> nodes;     // that have contents of it: clients have to know them
+	std::uint64_t left = 0, contents = 0; // bytes of these contents, and of those in it
 	// SUBTREE: the handles of directories that did not fit, for the next part.
 	std::vector<std::string> rest;
 
@@ -90,9 +91,11 @@ public:
 	// says whether the caller has to make it and to call made(), whatever happens.
 	[[nodiscard]] bool begin(const std::string &key, bool &makes, std::function<void()> go,
 				 clock::time_point now = clock::now());
-	// Notes that a client asks for this bundle. False: enough have done so lately.
-	[[nodiscard]] bool for_few(const std::string &key, clock::time_point now = clock::now());
-	// Of a bundle that stands: the nodes that have contents of it.
+	// Notes that a client asks for this bundle. no: enough have done so lately, and more than
+	// half of it is at nodes. later: that is not known until it has been made.
+	enum class few { yes, no, later };
+	[[nodiscard]] few for_few(const std::string &key, clock::time_point now = clock::now());
+	// Of a bundle that stands: the nodes that have more than half of its contents.
 	std::vector<std::uint32_t> nodes_of(const std::string &key) const;
 	// null: it could not be made.
 	void made(const std::string &key, std::shared_ptr<bundle>,

@@ -47,6 +47,7 @@ public:
 	int add(const std::string &handle)
 	{
 		const std::size_t contents = contents_, nodes = bundle_.nodes.size();
+		const std::uint64_t left = bundle_.left;
 		one_.clear();
 		fresh_.clear();
 		below_.clear();
@@ -60,6 +61,7 @@ public:
 		if (err) {
 			contents_ = contents;
 			bundle_.nodes.resize(nodes);
+			bundle_.left = left;
 			for (const coop_fid &f : fresh_) {
 				leases_.give_back(bundle_.holder.get(), f);
 				covered_.erase(f);
@@ -95,6 +97,7 @@ public:
 			    F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL))
 			return -errno;
 		bundle_.size = bytes_.size();
+		bundle_.contents = contents_;
 		bundle_.proof =
 			sha256({reinterpret_cast<const char *>(bytes_.data()), bytes_.size()});
 		const digest name = sha256("coopfs bundle " + in_.name() + '/' + key);
@@ -313,6 +316,7 @@ private:
 			}
 			e.nodes[e.n_nodes++] = node;
 		}
+		bundle_.left += e.n_nodes ? a.size : 0;
 	}
 
 	coop_st_bytes target_of(const inode &n)
@@ -351,17 +355,21 @@ bool service::is_shared(session &s, call r, const inode &dir) const
 bool service::begin_bundle(const exported &in, const session &s, request &r,
 			   std::function<void()> go)
 {
+	using few = bundle_table::few;
 	const auto at_nodes = [&] {
 		const std::string key = bundle_key(r.body);
 		const std::vector<std::uint32_t> nodes = bundles.nodes_of(key);
-		return s.role_node() && (nodes.empty() || holders.any_but(s.role_node(), nodes)) &&
-		       bundles.for_few(key);
+		return s.role_node() && (nodes.empty() || holders.any_but(s.role_node(), nodes))
+			       ? bundles.for_few(key)
+			       : few::no;
 	};
-	if (!std::exchange(r.looked_at, true)) {
-		in.spec().squash(r.body.cred);
-		// Later parts are of the kind of the first one.
-		if (r.body.flags & COOP_ST_B_AT_NODES && !r.body.count && !at_nodes())
+	in.spec().squash(r.body.cred);
+	// Later parts are of the kind of the first one.
+	if (r.body.flags & COOP_ST_B_AT_NODES && !r.body.count && !r.counted) {
+		const few what = at_nodes();
+		if (what == few::no)
 			r.body.flags &= ~static_cast<u32>(COOP_ST_B_AT_NODES);
+		r.counted = what == few::yes;
 	}
 	return bundles.begin(bundle_key(r.body), r.makes, std::move(go));
 }

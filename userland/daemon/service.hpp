@@ -39,7 +39,7 @@ struct request {
 	std::vector<std::uint8_t> data;
 	std::uint32_t copy_most = copy_max; // READ: bytes
 	bool makes = false; // BUNDLE: begin_bundle() has left it to this request to make the bundle
-	bool looked_at = false; // BUNDLE: begin_bundle() has seen it, and has chosen its kind
+	bool counted = false; // BUNDLE: by bundle_table::for_few()
 };
 
 struct service_stats {

@@ -91,12 +91,24 @@ TEST_F(bundle_table_test, what_fails_is_not_tried_again_at_once)
 	EXPECT_GE(last, coop::daemon::bundle_pause_max / 2);
 }
 
-TEST_F(bundle_table_test, the_next_after_a_few_are_told_so_for_a_while)
+TEST_F(bundle_table_test, a_few_are_sent_to_nodes_and_the_next_are_not)
 {
-	const auto begin = coop::daemon::bundle_table::clock::now();
+	using few = coop::daemon::bundle_table::few;
+	constexpr auto a_while = coop::daemon::bundle_few_within;
 	for (std::size_t i = 0; i < coop::daemon::bundle_few; i++)
-		EXPECT_TRUE(table_->for_few("d", begin));
-	EXPECT_FALSE(table_->for_few("d", begin));
-	EXPECT_TRUE(table_->for_few("e", begin));
-	EXPECT_TRUE(table_->for_few("d", begin + coop::daemon::bundle_few_within));
+		EXPECT_EQ(table_->for_few("k", t0_), few::yes);
+	EXPECT_EQ(table_->for_few("k", t0_), few::no);
+	EXPECT_EQ(table_->for_few("other", t0_), few::yes);
+	EXPECT_EQ(table_->for_few("k", t0_ + a_while), few::yes);
+
+	ASSERT_TRUE(begin("m", t0_, makes_));
+	for (std::size_t i = 0; i < coop::daemon::bundle_few; i++)
+		EXPECT_EQ(table_->for_few("m", t0_), few::yes);
+	EXPECT_EQ(table_->for_few("m", t0_), few::later) << "it may have all contents";
+	auto b = make(10);
+	b->left = b->contents = 10;
+	table_->made("m", b, t0_);
+	EXPECT_EQ(table_->for_few("m", t0_), few::yes) << "little is left to nodes";
+	b->left = 11;
+	EXPECT_EQ(table_->for_few("m", t0_), few::no);
 }
