@@ -9,6 +9,7 @@ import os
 import platform
 import statistics
 
+import names
 import probes
 
 GIB = 1 << 30
@@ -39,6 +40,8 @@ TARGETS = [
      "mb_s", ">", 1.0),
     ("storage, commit_on_close=0 / sshfs, files a second", ("untar", "write", "coopfs-no-commit"),
      ("untar", "write", "sshfs"), "mb_s", ">", 1.0),
+    *[("storage / sshfs, files a second", (case.name, "names", "coopfs-storage"), (case.name, "names", "sshfs"),
+       "files_s", ">", 1.0) for case in names.ALL],
     *[("warm / {}, MB/s", (case, "warm", "coopfs-peer"), (case, "warm", PASSTHROUGHS), "mb_s",
        ">=", 0.95) for case in ("seq128k", "seq1m", "rand4k", "mmap")],
     ("peer, MB/s", ("rand4k", "peer", "coopfs-peer"), None, "mb_s", ">=", 75.0),
@@ -111,8 +114,8 @@ def summary(record):
     rows = []
     for (case, state, system), figures in by_key(record).items():
         rows.append({"case": case, "state": state, "system": system,
-                     **{name: spread([figure[name] for figure in figures.values()])
-                        for name in ("mb_s", "cpu_s_gib", "cpu_s_gib_machine", "foreign_cpu")}})
+                     **{name: spread([figure.get(name) for figure in figures.values()])
+                        for name in ("mb_s", "files_s", "cpu_s_gib", "cpu_s_gib_machine", "foreign_cpu")}})
     return rows
 
 
@@ -180,8 +183,10 @@ def number(value, digits=2):
 def line(figure):
     foreign = figure["foreign_cpu"]
     noisy = f"  [{foreign:.1f} CPUs busy elsewhere]" if foreign and foreign > 0.3 else ""
-    return (f"{figure['case']:10} {figure['state']:8} {figure['system']:18} "
-            f"{number(figure['mb_s'], 1):>7} MB/s  {number(field(figure, 'cpu')):>6} CPU s/GiB{noisy}")
+    begin = f"{figure['case']:12} {figure['state']:8} {figure['system']:18} "
+    if figure["mb_s"] is None:
+        return f"{begin}{number(figure['files_s'], 1):>7} files/s{noisy}"
+    return (f"{begin}{number(figure['mb_s'], 1):>7} MB/s  {number(field(figure, 'cpu')):>6} CPU s/GiB{noisy}")
 
 
 def layout(rows):
@@ -191,10 +196,10 @@ def layout(rows):
 
 
 def tables(record):
-    rows = [("case", "from", "system", "MB/s", "min..max", "CPU s/GiB", "machine")]
+    rows = [("case", "from", "system", "MB/s, files/s", "min..max", "CPU s/GiB", "machine")]
     for row in sorted(record["summary"], key=lambda row: (row["case"], row["state"] == "warm",
                                                           row["system"])):
-        speed, own, whole = row["mb_s"], row["cpu_s_gib"], row["cpu_s_gib_machine"]
+        speed, own, whole = row["mb_s"] or row["files_s"], row["cpu_s_gib"], row["cpu_s_gib_machine"]
         rows.append((row["case"], row["state"], row["system"], number(speed["median"], 1),
                      f"{number(speed['min'], 1)}..{number(speed['max'], 1)}",
                      number(own and own["median"]), number(whole and whole["median"])))
