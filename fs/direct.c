@@ -393,10 +393,13 @@ ssize_t coop_direct_write(struct kiocb *iocb, struct iov_iter *from)
 			err = coop_commit_kept(inode);
 		if (err)
 			n = err;
-		else if (may_be_async(iocb, from) && iocb->ki_pos + n <= i_size_read(inode))
+		else if (may_be_async(iocb, from) && iocb->ki_pos + n <= i_size_read(inode) &&
+			 !coop_bits_unseen(file))
 			n = write_async(iocb, from, f);
 		else
 			n = write_all(iocb, from, f);
+		if (n > 0)
+			coop_bits_settle(file);
 	}
 	inode_unlock(inode);
 	coop_file_put(f);

@@ -656,7 +656,8 @@ static ssize_t coop_write_iter(struct kiocb *iocb, struct iov_iter *from)
 
 	if (err)
 		return err;
-	if (iocb->ki_flags & (IOCB_DIRECT | IOCB_APPEND) || !(f->flags & COOP_ST_O_READ))
+	if (iocb->ki_flags & (IOCB_DIRECT | IOCB_APPEND) || !(f->flags & COOP_ST_O_READ) ||
+	    coop_bits_unseen(file))
 		return coop_direct_write(iocb, from);
 	err = coop_file_plain(f);
 	if (!err)

@@ -23,6 +23,7 @@
 #include <linux/fs_context.h>
 #include <linux/mempool.h>
 
+#include "fs/attr_set.h"
 #include "fs/bundle.h"
 #include "fs/commit.h"
 #include "fs/compat.h"
@@ -391,9 +392,6 @@ int coop_getattr(struct mnt_idmap *idmap, const struct path *path, struct kstat 
 int coop_permission(struct mnt_idmap *idmap, struct inode *inode, int mask);
 /* Sees to attributes that are good enough to check the caller's rights here. */
 int coop_attr_to_judge(struct inode *inode, struct mnt_idmap *idmap);
-
-/* ---- setattr.c ---- */
-int coop_setattr(struct mnt_idmap *idmap, struct dentry *dentry, struct iattr *attr);
 
 /* ---- gone.c: directories that other nodes removed ---- */
 /*

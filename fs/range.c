@@ -82,15 +82,24 @@ static struct coop_call *range_call(struct coop_file *f, u16 op, loff_t offset)
 }
 
 /*
- * Storage removes set-id bits and capabilities of a file that it changes, but keeps the bits if
- * user 0 changes it. A mount may map another user to user 0, so remove them here. Call it under the
- * inode's lock.
+ * Storage removes set-id bits and capabilities of a file that it changes, but keeps the bits if it
+ * acts as user 0, which the caller need not be: another user may have opened the file, or a mount
+ * may map the caller to user 0. So they are removed here before the file changes, and those that
+ * only the reply shows are removed after it.
  */
-static int remove_privs(struct file *file)
+static int change_as_caller(struct file *file, struct coop_call *call, loff_t from, loff_t to)
 {
-	return coop_mount_maps(file_inode(file), coop_mnt_idmap(file->f_path.mnt))
-		       ? file_remove_privs(file)
-		       : 0;
+	struct inode *inode = file_inode(file);
+	int err;
+
+	lockdep_assert_held_write(&inode->i_rwsem);
+	err = file_remove_privs(file);
+	if (err)
+		return err;
+	err = range_change(inode, call, from, to);
+	if (!err)
+		coop_bits_settle(file);
+	return err;
 }
 
 /* ---- fallocate(2) ------------------------------------------------------------------------ */
@@ -146,9 +155,7 @@ long coop_fallocate(struct file *file, int mode, loff_t offset, loff_t length)
 	if (!(mode & FALLOC_FL_KEEP_SIZE) && offset + length > i_size_read(inode))
 		err = inode_newsize_ok(inode, offset + length);
 	if (!err)
-		err = remove_privs(file);
-	if (!err)
-		err = range_change(inode, call, from, to);
+		err = change_as_caller(file, call, from, to);
 	inode_unlock(inode);
 	coop_call_put(call);
 	return err;
@@ -204,8 +211,8 @@ static loff_t copy_once(struct coop_file *in, loff_t pos_in, struct file *file,
 	call->arg.flags = flags;
 	err = filemap_write_and_wait_range(in->inode->i_mapping, pos_in, LLONG_MAX);
 	if (!err)
-		err = range_change(out->inode, call, pos_out,
-				   length ? pos_out + length - 1 : LLONG_MAX);
+		err = change_as_caller(file, call, pos_out,
+				       length ? pos_out + length - 1 : LLONG_MAX);
 	done = err;
 	if (!err)
 		done = min_t(u64, call->res.length, length ?: LLONG_MAX);
@@ -221,10 +228,8 @@ static ssize_t copy_range(struct coop_file *in, loff_t pos_in, struct file *file
 
 	while (done < length) {
 		inode_lock(out->inode);
-		n = remove_privs(file);
-		if (!n)
-			n = copy_once(in, pos_in + done, file, out, pos_out + done,
-				      min_t(size_t, length - done, COOP_ST_COPY_MAX), 0);
+		n = copy_once(in, pos_in + done, file, out, pos_out + done,
+			      min_t(size_t, length - done, COOP_ST_COPY_MAX), 0);
 		inode_unlock(out->inode);
 		if (n <= 0)
 			break;
@@ -278,10 +283,7 @@ loff_t coop_remap_file_range(struct file *in, loff_t pos_in, struct file *out, l
 	if (IS_ERR(to))
 		return PTR_ERR(to);
 	inode_lock(to->inode);
-	n = remove_privs(out);
-	if (!n)
-		n = copy_once(in->private_data, pos_in, out, to, pos_out, length,
-			      COOP_ST_COPY_CLONE);
+	n = copy_once(in->private_data, pos_in, out, to, pos_out, length, COOP_ST_COPY_CLONE);
 	inode_unlock(to->inode);
 	coop_file_put(to);
 	return n;

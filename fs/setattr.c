@@ -223,3 +223,30 @@ int coop_setattr(struct mnt_idmap *idmap, struct dentry *dentry, struct iattr *a
 	}
 	return send_setattr(inode, idmap, attr);
 }
+
+/* ---- changes by another user than the opener --------------------------------------------- */
+
+/*
+ * Storage acts as the user who opened the file, and clears the bits of a file that this user
+ * changes, but not if it is user 0. Then the bits depend on the caller, as they do locally.
+ */
+static bool storage_keeps(const struct file *file)
+{
+	const struct coop_file *f = file->private_data;
+
+	return uid_eq(f->cred->fsuid, GLOBAL_ROOT_UID) &&
+	       !ns_capable_noaudit(&init_user_ns, CAP_FSETID);
+}
+
+bool coop_bits_unseen(const struct file *file)
+{
+	/* With a lease no other node has set bits. */
+	return storage_keeps(file) && !coop_lease_attr(file_inode(file));
+}
+
+void coop_bits_settle(struct file *file)
+{
+	/* The bytes are changed, so the result of the change stands, whatever happens here. */
+	if (storage_keeps(file) && !coop_revalidate(file_inode(file), false))
+		file_remove_privs(file);
+}

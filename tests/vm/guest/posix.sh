@@ -135,7 +135,7 @@ test_page_parts() { area page_parts; }
 # The same on the exported file system, which tests the tests.
 test_below()
 {
-	for each in special types statx xattrs capability acls idmapped copy_signalled; do
+	for each in special types statx set_id xattrs capability acls idmapped copy_signalled; do
 		BELOW=/srv area $each /srv /srv
 	done
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* attributes.c - modes, owners, times, the additions of statx(2), and permissions. */
 #define _GNU_SOURCE
+#include <linux/falloc.h>
 #include <linux/fs.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -302,7 +303,70 @@ static void write_open(void)
 	CHECK(pwrite(program, "x", 1, 0) == 1);
 }
 
-/* A write by another user clears set-id bits, and so does a change of owner. */
+static void allocate_open(void)
+{
+	CHECK(!fallocate(program, 0, 0, 2 * PAGE));
+}
+
+static void reserve_open(void)
+{
+	CHECK(!fallocate(program, FALLOC_FL_KEEP_SIZE, 0, 4 * PAGE));
+}
+
+static void punch_open(void)
+{
+	CHECK(!fallocate(program, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 2));
+}
+
+static int source;
+
+static void copy_open(void)
+{
+	CHECK(copy_file_range(source, NULL, program, NULL, 1, 0) == 1);
+}
+
+/* Of storage: an open asks it, whatever is known on the node. */
+static mode_t mode_opened(const char *path)
+{
+	const int fd = open(path, O_RDONLY);
+	struct stat st;
+
+	return CHECK(fd >= 0 && !fstat(fd, &st) && !close(fd)) ? st.st_mode & 07777 : ~0u;
+}
+
+/* User 0 opens the program. Its own changes keep the bits, those of another user do not. */
+static void others_change(int flags)
+{
+	static void (*const change[])(void) = {write_open, allocate_open, reserve_open, punch_open,
+					       copy_open};
+	static const mode_t modes[] = {06777, 02751, 04706};
+
+	for (size_t i = 0; i < sizeof(change) / sizeof(change[0]); i++) {
+		for (size_t m = 0; m < 2 * sizeof(modes) / sizeof(modes[0]); m++) {
+			const mode_t mode = modes[m / 2];
+			const bool known = m % 2; /* to the node that changes the file */
+			bool good = true;
+
+			NEED(!chmod("program", 0700) && mode_of("program") == 0700);
+			NEED((source = open("source", O_RDONLY)) >= 0);
+			NEED((program = open("program", flags)) >= 0 &&
+			     !chmod(known ? "program" : other("program"), mode));
+			if (known) {
+				change[i]();
+				good = CHECK(mode_of("program") == mode);
+				NEED(!lseek(program, 0, SEEK_SET) && !lseek(source, 0, SEEK_SET));
+			}
+			as_user(STRANGER, STRANGER, change[i]);
+			good = CHECK(mode_of("program") == (mode & 0777)) && good;
+			good = CHECK(!fsync(program) && !close(program) && !close(source)) && good;
+			good = CHECK(mode_opened(other("program")) == (mode & 0777)) && good;
+			if (!good)
+				fprintf(stderr, "change %zu, mode %zu, flags %d\n", i, m, flags);
+		}
+	}
+}
+
+/* A change by another user clears set-id bits, and so does a change of owner. */
 void set_id_area(void)
 {
 	NEED(put("program", "text") && !chmod("program", 06777));
@@ -315,4 +379,8 @@ void set_id_area(void)
 	NEED((program = open("program", O_WRONLY)) >= 0 && !chmod(other("program"), 0700));
 	as_user(STRANGER, STRANGER, write_open);
 	CHECK(!close(program) && mode_of("program") == 0700);
+	/* Storage acts as the user who opened the file, but the one who changes it counts. */
+	NEED(put("source", "text") && !chown("program", 0, 0));
+	others_change(O_WRONLY);
+	others_change(O_RDWR);
 }

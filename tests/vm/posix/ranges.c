@@ -218,6 +218,13 @@ static bool shared(const char *name)
 	return all;
 }
 
+static int clone_from, clone_to;
+
+static void clone_open(void)
+{
+	CHECK(!ioctl(clone_to, FICLONE, clone_from));
+}
+
 /* If the exported file system shares blocks, clones succeed and files stay independent. */
 void clone_area(void)
 {
@@ -272,6 +279,15 @@ void clone_area(void)
 	CHECK(copy_file_range(a, &from, c, &to, LARGE, 0) == LARGE && shared("c"));
 	CHECK(pread(c, got, LARGE, 0) == LARGE && !memcmp(got, text, LARGE));
 	CHECK(read_other("c") == LARGE && !memcmp(got, text, LARGE));
+
+	/* Another user's clone takes set-id bits, that of user 0, who opened it, does not. */
+	clone_from = a;
+	clone_to = b;
+	NEED(!fchmod(b, 06777));
+	clone_open();
+	CHECK(mode_of("b") == 06777);
+	as_user(STRANGER, STRANGER, clone_open);
+	CHECK(mode_of("b") == 0777 && shared("b"));
 	CHECK(!close(a) && !close(b) && !close(c));
 }
 
