@@ -158,6 +158,8 @@ public:
 			return refuse;
 		return c.key.version == good ? 0 : -ESTALE;
 	}
+	int read_whole(const content &, std::vector<piece> &, source &) override { return -EIO; }
+	void fetch_ahead(std::vector<held_content>) override {}
 	void relay(const wanted_pages &) override {}
 	void take(const offered_pages &) override {}
 	void put_inline(const content &, std::string_view, origin) override {}
