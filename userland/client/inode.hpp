@@ -82,12 +82,14 @@
 //    then the page has bytes and is not refused, or is behind the end of the file as
 //    storage has it now, where a program gets SIGBUS on a local file system too. A
 //    read(2) comes without readahead only if the kernel lacks the memory for it, and
-//    fails then. A kernel with large folios repeats the READ as it was.) Several are refused at a
-//    time: the kernel reads one part ahead while the reader waits for another. The next second,
-//    attributes and notifications wait for READs in hand, for a refused reader to ask again, and
-//    for one that got less to move the end of the file (acts_until()): all this takes
-//    as long as it takes a reader to get a processor. And a READ is refused when neither
-//    attributes nor a notification are about to go to the kernel (telling, notification).
+//    fails then. A kernel with large folios repeats the READ as it was, at once. The same
+//    READ after others is readahead again: the kernel may have sent it before a
+//    notification.) Several are refused at a time: the kernel reads one part ahead while
+//    the reader waits for another. The next second, attributes and notifications wait for
+//    READs in hand, for a refused reader to ask again, and for one that got less to move
+//    the end of the file (acts_until()): all this takes as long as it takes a reader to
+//    get a processor. And a READ is refused when neither attributes nor a notification
+//    are about to go to the kernel (telling, notification).
 // 4. The kernel truncates its pages when it has the answer to an open with O_TRUNC.
 //    Another open waits for that and drops no pages (let_truncations_end()). If it
 //    did, it could drop what a pwrite() after the O_TRUNC has just put there, and
@@ -206,6 +208,13 @@ struct inode : std::enable_shared_from_this<inode> {
 		bool answered; // a later READ of a part
 		// The reader has asked for all up to the end, got less, or asks something else.
 		bool returned;
+		bool alone = true;     // nothing of it has been asked for since
+		bool repeated = false; // the last READ of it was the first since, and the same
+
+		bool is(std::uint64_t offset, std::uint64_t length) const
+		{
+			return offset == from && offset + length == to;
+		}
 	};
 	std::vector<refused_read> refused;
 	// The last reply that fell short, and the thread that has not been heard of since; 0:

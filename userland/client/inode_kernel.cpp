@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <thread>
+#include <utility>
 
 namespace coop::client
 {
@@ -245,11 +246,15 @@ void inode_table::returns(inode &node, pid_t thread, std::uint64_t offset, std::
 	const std::lock_guard guard(node.lock);
 	if (node.short_by == thread)
 		node.short_at = {};
-	for (inode::refused_read &r : node.refused)
-		if (!r.returned && offset < r.to && r.from < offset + length) {
-			r.since = at;
-			r.returned = offset + length >= r.to;
-		}
+	for (inode::refused_read &r : node.refused) {
+		if (offset >= r.to || r.from >= offset + length)
+			continue;
+		r.repeated = std::exchange(r.alone, false) && r.is(offset, length);
+		if (r.returned)
+			continue;
+		r.since = at;
+		r.returned = offset + length >= r.to;
+	}
 }
 
 void inode_table::has_acted(inode &node, pid_t thread)
@@ -261,7 +266,10 @@ void inode_table::has_acted(inode &node, pid_t thread)
 		if (node.short_by == thread)
 			node.short_at = {};
 		for (inode::refused_read &r : node.refused)
-			r.returned = r.returned || r.by == thread;
+			if (r.by == thread) {
+				r.returned = true;
+				r.alone = false;
+			}
 	}
 	made_progress();
 }
@@ -302,8 +310,10 @@ bool inode_table::refuses_short(inode &node, std::uint64_t offset, std::uint64_t
 	// A page that has bytes may be asked for without readahead.
 	bool again = length <= page && got;
 	for (inode::refused_read &r : all) {
-		const bool repeated = !r.answered && offset == r.from && offset + length == r.to;
-		if ((length > page && !repeated) || offset < r.from || offset >= r.to)
+		const bool part = length <= page && r.to - r.from > page;
+		const bool again_whole = !r.answered && (r.alone || r.repeated);
+		if (offset < r.from || offset >= r.to ||
+		    !(part || (again_whole && r.is(offset, length))))
 			continue;
 		again = r.answered = r.returned = true;
 		// This moves the kernel's end of the file. Readers of what is behind it, or before,

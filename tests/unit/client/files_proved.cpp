@@ -299,6 +299,29 @@ TEST_F(client_files_short, a_kernel_that_repeats_the_read_as_it_was_gets_an_answ
 	EXPECT_TRUE(refuses(0, 4 * page)) << "the kernel asked page by page: another's readahead";
 }
 
+// Else the kernel may have sent it before a notification, and ignore where it ends.
+TEST_F(client_files_short, a_read_of_another_time_repeats_nothing)
+{
+	const auto comes = [&](std::uint64_t from, std::uint64_t length, pid_t thread = 7) {
+		table.returns(*node, thread, from, length);
+	};
+	const auto comes_short = [&](std::uint64_t length) {
+		comes(0, length);
+		return table.refuses_short(*node, 0, length, 0, page, 7);
+	};
+	for (std::uint64_t length : {page, 4 * page}) {
+		EXPECT_TRUE(comes_short(length));
+		for (std::uint64_t at = 0; at < length; at += page)
+			comes(at, page); // and gets it: the file has grown
+		EXPECT_TRUE(comes_short(length)) << length << " bytes, after each page";
+		comes(0, length); // as it was, and gets all
+		EXPECT_TRUE(comes_short(length)) << length << " bytes, after the repetition";
+		table.has_acted(*node, 7);
+		EXPECT_TRUE(comes_short(length)) << length << " bytes, after other requests";
+		EXPECT_FALSE(comes_short(length)) << length << " bytes, at once";
+	}
+}
+
 // It asks for the pages before it one by one, and works on each.
 TEST_F(client_files_short, a_reader_may_take_time_until_it_comes_to_the_end_of_the_file)
 {
