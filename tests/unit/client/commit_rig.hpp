@@ -215,6 +215,8 @@ public:
 	{
 		return -ENOSYS;
 	}
+	int read_whole(const content &, std::vector<piece> &, source &) override { return -EIO; }
+	void fetch_ahead(std::vector<held_content>) override {}
 	void relay(const wanted_pages &) override {}
 	void take(const offered_pages &) override {}
 	void put_inline(const content &, std::string_view, origin) override {}
