@@ -28,7 +28,7 @@ struct fetch_sources {
 	std::uint32_t level = 0;
 	bool load = false;       // parents shall load what they lack
 	bool relay = false;      // a load for a peer that waits
-	bool background = false; // nobody waits for it: it goes behind all that somebody waits for
+	bool background = false; // nobody waits for it: it queues behind reads outside of forests
 	bool gather = false;     // more fetches follow: it need not be sent before flush()
 	std::uint32_t budget_us = 0; // 0: the node's
 };

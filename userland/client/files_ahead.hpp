@@ -43,8 +43,10 @@ public:
 	// A program has read so many bytes of small files that peers sent.
 	void used(std::uint64_t bytes)
 	{
-		if (waits_.load(std::memory_order_relaxed) &&
-		    used_.fetch_add(bytes, std::memory_order_relaxed) + bytes >= window_ / 2)
+		if (bytes == 0)
+			return;
+		const std::uint64_t all = used_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+		if (all >= window_ / 2 && waits_.load(std::memory_order_relaxed))
 			start();
 	}
 	std::uint64_t pages() const { return pages_.load(std::memory_order_relaxed); } // asked for
@@ -62,9 +64,10 @@ private:
 	fetcher &fetcher_;
 	const membership *const membership_;
 	const std::uint64_t window_;
-	const std::uint32_t most_;       // files under way
-	std::atomic<bool> waits_{false}; // files are left, and wait for used()
-	std::atomic<std::uint64_t> used_{0}, pages_{0};
+	const std::uint32_t most_;           // files under way
+	std::atomic<bool> waits_{false};     // files are left, and wait for used()
+	std::atomic<std::uint64_t> used_{0}; // bytes that may_fetch_ does not have yet
+	std::atomic<std::uint64_t> pages_{0};
 	std::mutex mutex_; // guards all below
 	std::condition_variable idle_;
 	std::deque<held_content> files_;

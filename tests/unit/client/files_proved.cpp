@@ -189,6 +189,22 @@ protected:
 	{
 		return table.refuses_short(*node, from, length, 0, page);
 	}
+	// Of telling and notification.
+	template <class turn> void waits_for_reads_in_hand()
+	{
+		EXPECT_TRUE(refuses(0, page));
+		std::optional<inode_table::read_in_hand> hand(std::in_place, table,
+							      node->shared_from_this());
+		std::atomic<bool> ended{false};
+		std::thread ends([&] {
+			ended = true;
+			hand.reset();
+		});
+		table.returns(*node, 0, 0, page);
+		const turn begun(table, *node);
+		EXPECT_TRUE(ended);
+		ends.join();
+	}
 	std::unique_ptr<open_file> file = open();
 };
 
@@ -344,34 +360,12 @@ TEST_F(client_files_short, readers_that_are_late_are_answered_until_the_kernel_t
 
 TEST_F(client_files_short, attributes_wait_for_reads_in_hand_then)
 {
-	EXPECT_TRUE(refuses(0, page));
-	std::optional<inode_table::read_in_hand> hand(std::in_place, table,
-						      node->shared_from_this());
-	std::atomic<bool> ended{false};
-	std::thread ends([&] {
-		ended = true;
-		hand.reset();
-	});
-	table.returns(*node, 0, 0, page);
-	const inode_table::telling turn(table, *node);
-	EXPECT_TRUE(ended);
-	ends.join();
+	waits_for_reads_in_hand<inode_table::telling>();
 }
 
 TEST_F(client_files_short, notifications_wait_for_them_too)
 {
-	EXPECT_TRUE(refuses(0, page));
-	std::optional<inode_table::read_in_hand> hand(std::in_place, table,
-						      node->shared_from_this());
-	std::atomic<bool> ended{false};
-	std::thread ends([&] {
-		ended = true;
-		hand.reset();
-	});
-	table.returns(*node, 0, 0, page);
-	const inode_table::notification turn(table, *node);
-	EXPECT_TRUE(ended);
-	ends.join();
+	waits_for_reads_in_hand<inode_table::notification>();
 }
 
 TEST_F(client_files_short, a_read_is_refused_when_no_notification_is_on_its_way)

@@ -499,6 +499,23 @@ TEST(Reader, OnlyFilesThatPeersSentMoveTheWindow)
 	EXPECT_LE(w.peers.fetches, files_ahead::window_most / size + 2);
 }
 
+// What is read while nothing is left to fetch counts for the next bundle.
+TEST(Reader, ABundleThatWasReadLeavesTheNextItsWindow)
+{
+	constexpr std::uint64_t size = 32 * 1024, files = files_ahead::window_most / size;
+	world w(true, {0, true}, 256u << 20);
+	for (std::uint64_t bundle = 0; bundle < 3; bundle++) {
+		const std::uint64_t first = 1 + bundle * files;
+		w.r->fetch_ahead(held(first, files, size));
+		w.peers.tend();
+		EXPECT_EQ(w.peers.fetches, (bundle + 1) * files) << bundle;
+		for (std::uint64_t i = first; i < first + files; i++) {
+			reader::stream s;
+			ASSERT_EQ(check(w, make_content(i, 1, size), s, 0, size), 0);
+		}
+	}
+}
+
 // A node that is not known, or has just failed.
 TEST(Reader, FilesOfNodesThatCannotBeAskedCostTheStoreNothing)
 {
